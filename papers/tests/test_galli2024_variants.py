@@ -15,7 +15,7 @@ from honestdp_papers.galli2024 import (
     updates,
     variants,
 )
-from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, Search
+from honestdp_papers.galli2024.honest_training import SELECTIONS, SINGLE, search_of
 from honestdp_papers.galli2024.setting import DELTA, FASHION, METHODS, MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM
 from honestdp_papers.galli2024.training import block_name
 from honestdp_papers.parts import Finished
@@ -233,8 +233,8 @@ def test_an_error_of_the_honest_table_has_the_chance_of_the_searches_in_it(monke
     right = np.full((4, 2, 7), 1000, np.uint16)
     right[:, :, 0] = 9000
     sizes = {"held": np.array(10000), "tests": np.array(10000), "finite": np.ones((4, 2, 7), bool)}
-    search = Search(MNIST, ONLINE, "envelope", False)
-    cell = honest.cell_of([{"test": right, "validation": right, **sizes}], 3, search)
+    search = search_of(MNIST, ONLINE, "envelope", False)
+    cell = honest.cell_of([{"test": right, "validation": right, **sizes}], 3, search, False)
     assert cell.mean.error == 0  # over the seeds, which are alike
     few = 1 - (cell.mean.value - 10) / 80
     assert 0.02 < few < 0.3
@@ -244,7 +244,7 @@ def test_an_error_of_the_honest_table_has_the_chance_of_the_searches_in_it(monke
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_a_search_of_the_honest_table_is_within_its_budget(selection: str) -> None:
-    search = Search(MNIST, THRESHOLD, selection, False)
+    search = search_of(MNIST, THRESHOLD, selection, False)
     design = search.kept()
     assert design.count == 49
     assert design.runs[0].records == 48000

@@ -30,15 +30,15 @@ from honestdp.search.vault import Unkept
 from honestdp_papers import honest_search
 from honestdp_papers.claims import FAILS, HOLDS
 from honestdp_papers.curves import Bench, Exam
-from honestdp_papers.honest_search import Kept, Pool, played, right_answers, trainings
+from honestdp_papers.honest_search import Kept, Pool, Search, played, right_answers, trainings
 from honestdp_papers.mohapatra2022 import honest, honest_training, setting
 from honestdp_papers.mohapatra2022.honest import Case, Cell, stray
-from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, Search
+from honestdp_papers.mohapatra2022.honest_training import ADULT, MNIST, OPTIMIZERS, SELECTIONS, SINGLE, search_of
 from honestdp_papers.parts import Arrays
 
 
 def search(optimizer: str = "DPAdam", selection: str = "winner", epsilon: float = 1.0) -> Search:
-    return Search(MNIST, optimizer, selection, epsilon)
+    return search_of(MNIST, optimizer, selection, epsilon)
 
 
 # ---- Prices
@@ -51,7 +51,7 @@ def test_candidates_are_those_of_the_paper(optimizer: str) -> None:
 
 
 def test_every_search_has_its_price_and_no_price_is_left_over() -> None:
-    assert {one.key for one in honest_training.every_search()} == set(json.loads(Search.noises.read_text()))
+    assert {one.key for one in honest_training.every_search()} == set(json.loads(honest_training.NOISES.read_text()))
 
 
 @pytest.mark.slow
@@ -60,11 +60,11 @@ def test_every_search_has_its_price_and_no_price_is_left_over() -> None:
     [
         search("DPAdam", "compose"),
         search("DPMomentum", "compose", 3.0),
-        Search(ADULT, "DPAdam", "winner", 3.0),
+        search_of(ADULT, "DPAdam", "winner", 3.0),
         search("DPMomentum", "liu-talwar"),
-        Search(ADULT, "DPSGD", "papernot-steinke", 1.0),
+        search_of(ADULT, "DPSGD", "papernot-steinke", 1.0),
         search("ADADP", "envelope", 3.0),
-        Search(ADULT, SINGLE, "compose", 1.0),
+        search_of(ADULT, SINGLE, "compose", 1.0),
     ],
     ids=lambda one: one.key,
 )
@@ -88,7 +88,7 @@ def test_kept_noises_are_what_the_product_calibrates_and_within_the_budget(one: 
 
 def test_a_search_declares_four_fifths_of_the_records_and_horizon_all() -> None:
     assert search().run.records == 48000
-    assert Search(MNIST, SINGLE, "compose", 1.0).run.records == 60000
+    assert search_of(MNIST, SINGLE, "compose", 1.0).run.records == 60000
 
 
 # ---- Searches from a pool
@@ -331,7 +331,7 @@ def test_the_table_holds_the_winners_test_accuracy_of_every_search(tmp_path: Pat
     runs = {row[1]: row[3:] for row in found.tables[1].rows}
     assert runs[280] == ["280", "280", "2511", "2511", "2511"]
     noises = {row[1]: row[3:] for row in found.tables[2].rows}
-    assert noises[4][0] == Search(ADULT, "DPAdam", "compose", 1.0).run.noise
+    assert noises[4][0] == search_of(ADULT, "DPAdam", "compose", 1.0).run.noise
     assert found.claims[-1].verdict == HOLDS
     assert found.notes[0].startswith("Conclusion at epsilon 1, delta 1e-06: ")
     assert "Left out" not in found.notes[1]

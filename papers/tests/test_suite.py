@@ -208,13 +208,18 @@ def test_gaps_are_to_the_best_mean_and_fair_ones_to_a_choice_by_other_repeats(su
     assert report.left_out(accuracy[:1]) is None
 
 
-def test_packed_images_are_the_images(suite: dict[str, ModuleType]) -> None:
-    data, made = suite["data"], np.random.default_rng(0)
-    for colours, side in ((1, 4), (3, 8)):
-        images = made.integers(0, 256, (5, colours * side**2), dtype=np.uint8)
-        flat = data._differences(images, colours, side)
-        assert flat.dtype == np.uint8
-        assert (data._sums(flat, 5) == images).all()
+def test_packed_data_are_the_data(
+    suite: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = suite["data"]
+    sides = data.made("digits")
+    (tmp_path / data.FOLDER).mkdir()
+    np.savez_compressed(tmp_path / data.FOLDER / "digits.npz", **sides._asdict())
+    monkeypatch.setenv("HONESTDP_DATA", str(tmp_path))
+    monkeypatch.setattr(data, "made", None)
+    for kept, side in zip(data._sides("digits"), sides, strict=True):
+        assert kept.dtype == side.dtype
+        assert (kept == side).all()
 
 
 @pytest.mark.parametrize("called", ["no-such-rule", "sgd", "adam:clip", "adam:clip=", "adam:1.0", "adam:speed=1"])

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -54,34 +54,22 @@ Training = tuple[int, int]
 """(repeat, candidate)."""
 
 
+@dataclass(frozen=True)
 class Search:
-    """What is searched, how, and for how much. A paper's own search is a frozen dataclass with the fields that these need."""
+    """What is searched, how, and for how much.
 
-    noises: ClassVar[Path]
-    """The file of what every search spends."""
+    name: of the optimizer, or of the method that has it. single: whether there is one candidate, with nothing to choose. key:
+    what its price depends on. noises: the file of what every search of the paper spends.
+    """
+
+    name: str
     selection: str
-
-    @property
-    def single(self) -> bool:
-        """Whether there is one candidate, with nothing to choose."""
-        raise NotImplementedError
-
-    @property
-    def budget(self) -> Budget:
-        raise NotImplementedError
-
-    @property
-    def records(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def space(self) -> Space:
-        raise NotImplementedError
-
-    @property
-    def key(self) -> str:
-        """What its price depends on."""
-        raise NotImplementedError
+    budget: Budget
+    records: int
+    space: Space
+    single: bool
+    key: str
+    noises: Path
 
     @property
     def fraction(self) -> float:

@@ -24,14 +24,13 @@ from honestdp_papers.galli2024.honest_training import (
     EPSILON,
     SELECTIONS,
     SINGLE,
-    Search,
     blocks,
     honest_tasks,
     pool_name,
     searches,
 )
 from honestdp_papers.galli2024.setting import DELTA, METHODS, MNIST, ONLINE, QUANTILE, THRESHOLD, WOSM, Task
-from honestdp_papers.honest_search import FRACTION, SEARCHES, Kept, right_answers
+from honestdp_papers.honest_search import FRACTION, SEARCHES, Kept, Search, right_answers
 from honestdp_papers.look import named, panels, shared_legend
 from honestdp_papers.parts import Array, Arrays, Finished
 
@@ -102,7 +101,7 @@ def case_of(parts: Finished, task: Task, quick: bool) -> Case | None:
     if not all(pools[method] for method in METHODS):
         return None
     cells = {
-        (method, search.selection): cell_of(pools[method], number, search)
+        (method, search.selection): cell_of(pools[method], number, search, quick)
         for method in METHODS
         for number, search in enumerate(searches(task, method, quick))
     }
@@ -123,13 +122,13 @@ def with_draws(cell: Cell) -> Measured:
     return Measured(cell.mean.value, math.hypot(cell.mean.error, cell.draws))
 
 
-def cell_of(pools: list[Arrays], number: int, search: Search) -> Cell:
+def cell_of(pools: list[Arrays], number: int, search: Search, quick: bool) -> Cell:
     """Searches played from all trainings; the error by leaving each seed's trainings out."""
     from honestdp.search.secret import drawn  # here: a bare GPU machine has no accountants
 
     joined = {name: np.concatenate([pool[name][number] for pool in pools]) for name in ("validation", "test", "finite")}
     held, tests, design = int(pools[0]["held"]), int(pools[0]["tests"]), search.kept()
-    played = [zlib.crc32(f"{search.key}/{search.method}/{i}".encode()) for i in range(searches_of(search.quick))]
+    played = [zlib.crc32(f"{search.key}/{search.name}/{i}".encode()) for i in range(searches_of(quick))]
     secrets = [drawn(design, seed=seed) for seed in played]
 
     def winners(rows: Array) -> Array:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 
 from honestdp import Budget
-from honestdp.search.space import Space, space_of
+from honestdp.search.space import space_of
 from honestdp_papers import honest_search
 from honestdp_papers.curves import Bench, Exam, placed
 from honestdp_papers.galli2024.known import QUICK_K
@@ -42,10 +40,11 @@ from honestdp_papers.galli2024.setting import (
     text_task,
 )
 from honestdp_papers.galli2024.training import block_name, seconds_of, seed_blocks, together, with_room
-from honestdp_papers.honest_search import Pool, sides_of
+from honestdp_papers.honest_search import Pool, Search, sides_of
 from honestdp_papers.parts import Arrays, Part, Tell, described
 
 EPSILON, SPLIT_SEED = 3.0, 2024
+NOISES = Path(__file__).with_name("honest_noise.json")
 SELECTIONS = ("compose", "winner", "papernot-steinke", "envelope")
 ADAM_OSO, AUTOMATIC = "AdamOSO", "AdamWOSM, automatic"
 SINGLE = (ADAM_OSO, AUTOMATIC)
@@ -59,53 +58,27 @@ def honest_tasks() -> tuple[Task, ...]:
     return (MNIST, text_task())
 
 
-@dataclass(frozen=True)
-class Search(honest_search.Search):
-    """One cell of the table: what is searched, how, on what."""
-
-    noises: ClassVar[Path] = Path(__file__).with_name("honest_noise.json")
-
-    task: Task
-    method: str
-    selection: str
-    quick: bool
-
-    @property
-    def single(self) -> bool:
-        return self.method in SINGLE
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(EPSILON, DELTA)
-
-    @property
-    def records(self) -> int:
-        return sized(self.task, self.quick).records
-
-    @property
-    def space(self) -> Space:
-        k, task = QUICK_K if self.quick else PRINTED_K, sized(self.task, self.quick)
-        rates, sizes = list(step_sizes(k)), list(clips(k))
-        name, dimensions = {
-            ONLINE: ("oso", {"lr": rates}),
-            WOSM: ("adam-wosm", {"clip": sizes}),
-            THRESHOLD: ("sgd", {"lr": rates, "clip": sizes}),
-            QUANTILE: ("quantile", {"lr": rates, "quantile": list(quantiles(self.quick)), "clamped": [False]}),
-            ADAM_OSO: ("adam-oso", {"lr": [1e-3]}),
-            AUTOMATIC: ("adam-wosm", {"clip": ["auto"]}),
-        }[self.method]
-        return space_of(name, dimensions, lot=task.lot, steps=task.steps)  # type: ignore[arg-type]
-
-    @property
-    def key(self) -> str:
-        size = "quick" if self.quick else "full"
-        return f"{size}/{self.task.name}/{len(self.candidates)}/{self.selection}"
+def search_of(task: Task, method: str, selection: str, quick: bool) -> Search:
+    """One cell of the table."""
+    k, own = QUICK_K if quick else PRINTED_K, sized(task, quick)
+    rates, sizes = list(step_sizes(k)), list(clips(k))
+    name, dimensions = {
+        ONLINE: ("oso", {"lr": rates}),
+        WOSM: ("adam-wosm", {"clip": sizes}),
+        THRESHOLD: ("sgd", {"lr": rates, "clip": sizes}),
+        QUANTILE: ("quantile", {"lr": rates, "quantile": list(quantiles(quick)), "clamped": [False]}),
+        ADAM_OSO: ("adam-oso", {"lr": [1e-3]}),
+        AUTOMATIC: ("adam-wosm", {"clip": ["auto"]}),
+    }[method]
+    space = space_of(name, dimensions, lot=own.lot, steps=own.steps)  # type: ignore[arg-type]
+    key = f"{'quick' if quick else 'full'}/{task.name}/{len(space.candidates())}/{selection}"
+    return Search(method, selection, Budget(EPSILON, DELTA), own.records, space, method in SINGLE, key, NOISES)
 
 
 def searches(task: Task, method: str, quick: bool) -> list[Search]:
     """Under every selection; a single run under none."""
     return [
-        Search(task, method, selection, quick) for selection in (SELECTIONS[:1] if method in SINGLE else SELECTIONS)
+        search_of(task, method, selection, quick) for selection in (SELECTIONS[:1] if method in SINGLE else SELECTIONS)
     ]
 
 

@@ -17,10 +17,10 @@ PAPER = Paper(
     title="Learning Rate Adaptation for Differentially Private Learning",
     citation="Koskela & Honkela, AISTATS 2020, with the supplement",
     items=(
-        _item("lemma1", "The error estimate is of third order", "lemma1"),
-        _item("theorem9", "An iteration of ADADP costs two releases", "theorem9"),
-        _item("theorem10", "How far a full and two half steps are apart", "theorem10"),
-        _item("section4_2", "The tolerance that keeps gathered noise O(1)", "section4_2"),
+        _item("lemma1", "The error estimate is of third order", "theory"),
+        _item("theorem9", "An iteration of ADADP costs two releases", "theory"),
+        _item("theorem10", "How far a full and two half steps are apart", "theory"),
+        _item("section4_2", "The tolerance that keeps gathered noise O(1)", "theory"),
         _beside_adam("figure1a", "ADADP and DP-Adam at its best step sizes, MNIST", task="mnist"),
         _beside_adam("figure1b", "ADADP and DP-Adam at its best step sizes, CIFAR-10", task="cifar10"),
         _item(

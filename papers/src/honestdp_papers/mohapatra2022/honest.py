@@ -19,7 +19,7 @@ import numpy as np
 from honestdp.search.design import Design
 from honestdp.search.secret import drawn
 from honestdp_papers.claims import OURS, Claim, Measured, Outcome, Table, counted, judged
-from honestdp_papers.honest_search import COVERAGE, FRACTION, SEARCHES, Kept, right_answers
+from honestdp_papers.honest_search import COVERAGE, FRACTION, SEARCHES, Kept, Search, right_answers
 from honestdp_papers.look import COLOURS, named, panels, shared_legend
 from honestdp_papers.mohapatra2022.honest_training import (
     ADULT,
@@ -29,11 +29,11 @@ from honestdp_papers.mohapatra2022.honest_training import (
     SINGLE,
     STEPS,
     TASKS,
-    Search,
     epsilons,
     pairs,
     pool_name,
     repeats_of,
+    search_of,
     searches,
 )
 from honestdp_papers.mohapatra2022.setting import LOT, OUR_TASKS, RELU, Pair, Task, pair_title
@@ -150,7 +150,7 @@ def conclusion(cases: list[Case]) -> str:
     means = {way: float(np.mean([one.cells[way].mean for one in cases])) for way in cases[0].cells}
     way = max(means, key=lambda way: means[way])
     alone, best = float(np.mean([one.single.mean for one in cases])), means[way]
-    runs = Search(pairs(False)[0][0], *way, epsilon).kept().selection.runs
+    runs = search_of(pairs(False)[0][0], *way, epsilon).kept().selection.runs
     over = f"on average over {', '.join(one.title for one in cases)}"
     search = (
         f"{way[0]} under {way[1]} ({runs:.0f} trainings {'' if way[1] in SELECTIONS[:2] else 'in the mean'}".rstrip()
@@ -185,7 +185,7 @@ def _table(cases: list[Case], epsilon: float) -> Table:
 
 
 def _count(optimizer: str) -> int:
-    return len(Search(pairs(False)[0][0], optimizer, "compose", 1.0).candidates)
+    return len(search_of(pairs(False)[0][0], optimizer, "compose", 1.0).candidates)
 
 
 def _price_tables(designs: dict[str, Design]) -> list[Table]:
@@ -360,7 +360,7 @@ def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
     for optimizer in OPTIMIZERS:
         pool = parts[pool_name(pair, optimizer)]
         for number, search in enumerate(searches(pair[0], optimizer, quick)):
-            if search.epsilon == epsilon:
+            if search.budget.epsilon == epsilon:
                 cells[optimizer, search.selection] = _cell(pool, number, pair, search)
     alone = parts[pool_name(pair, SINGLE)]
     right = alone["test"][epsilons(quick).index(epsilon), :, 0].astype(float)
@@ -369,7 +369,7 @@ def case(parts: Finished, pair: Pair, epsilon: float, quick: bool) -> Case:
 
 def _cell(pool: Arrays, number: int, pair: Pair, search: Search) -> Cell:
     own = Kept(pool["validation"][number], pool["test"][number], pool["finite"][number], held=int(pool["held"]))
-    name = f"{pair[0].plain_title}, {pair[1]}/{search.optimizer}/{search.selection}/{search.epsilon:g}"
+    name = f"{pair[0].plain_title}, {pair[1]}/{search.name}/{search.selection}/{search.budget.epsilon:g}"
     design = search.kept()
     secrets = [drawn(design, seed=zlib.crc32(f"{name}/{i}".encode())) for i in range(SEARCHES)]
     return Cell(

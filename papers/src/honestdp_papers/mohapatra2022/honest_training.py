@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,10 +15,10 @@ from torch import nn
 
 from honestdp import Budget
 from honestdp.data.named import NamedDataset
-from honestdp.search.space import Space, space_of
+from honestdp.search.space import space_of
 from honestdp_papers import honest_search
 from honestdp_papers.curves import placed
-from honestdp_papers.honest_search import Pool, sides_of
+from honestdp_papers.honest_search import Pool, Search, sides_of
 from honestdp_papers.mohapatra2022.setting import LOT, RELU, Pair, Task, model_of, pair_name
 from honestdp_papers.mohapatra2022.training import most_together
 from honestdp_papers.parts import Arrays, Part, Tell, described
@@ -37,40 +35,16 @@ MNIST, ADULT = (
 )
 TASKS = (MNIST, ADULT)
 SPLIT_SEED = 2022
+NOISES = Path(__file__).with_name("honest_noise.json")
 _EVERY = 100
 
 
-@dataclass(frozen=True)
-class Search(honest_search.Search):
-    """One cell of the table, but for the model: what is searched, how, and for how much. Horizon's is one run."""
-
-    noises: ClassVar[Path] = Path(__file__).with_name("honest_noise.json")
-
-    task: Task
-    optimizer: str
-    selection: str
-    epsilon: float
-
-    @property
-    def single(self) -> bool:
-        return self.optimizer == SINGLE
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.epsilon, DELTA)
-
-    @property
-    def records(self) -> int:
-        return self.task.records
-
-    @property
-    def space(self) -> Space:
-        name = "horizon" if self.single else OPTIMIZERS[self.optimizer]
-        return space_of(name, None, lot=LOT, steps=STEPS)
-
-    @property
-    def key(self) -> str:
-        return f"{self.task.name}/{len(self.candidates)}/{self.selection}/{self.epsilon:g}"
+def search_of(task: Task, optimizer: str, selection: str, epsilon: float) -> Search:
+    """One cell of the table, but for the model. Horizon's is one run."""
+    single = optimizer == SINGLE
+    space = space_of("horizon" if single else OPTIMIZERS[optimizer], None, lot=LOT, steps=STEPS)
+    key = f"{task.name}/{len(space.candidates())}/{selection}/{epsilon:g}"
+    return Search(optimizer, selection, Budget(epsilon, DELTA), task.records, space, single, key, NOISES)
 
 
 def every_search() -> Iterator[Search]:
@@ -87,7 +61,7 @@ def epsilons(quick: bool) -> tuple[float, ...]:
 def searches(task: Task, optimizer: str, quick: bool) -> list[Search]:
     """Every search of an optimizer's grid: each selection at each epsilon; of Horizon, which has no grid, each epsilon."""
     selections = ("compose",) if optimizer == SINGLE else SELECTIONS
-    return [Search(task, optimizer, selection, epsilon) for epsilon in epsilons(quick) for selection in selections]
+    return [search_of(task, optimizer, selection, epsilon) for epsilon in epsilons(quick) for selection in selections]
 
 
 def pairs(quick: bool) -> list[Pair]:
@@ -124,7 +98,7 @@ def pool_part(pair: Pair, optimizer: str, quick: bool) -> Part:
     identity = {
         "dataset": task.name,
         "model": kind,
-        "searches": [[search.selection, search.epsilon] for search in found],
+        "searches": [[search.selection, search.budget.epsilon] for search in found],
         "runs": [[run.records, run.lot, run.steps, run.noise] for run in pool.runs],
         "candidates": [described(candidate.rule()) for candidate in candidates],
         "repeats": pool.repeats,

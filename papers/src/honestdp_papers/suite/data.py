@@ -3,11 +3,11 @@
     python -m honestdp_papers.suite --prepare carry/suite      # then HONESTDP_DATA=carry/suite there
 
 MNIST, Adult and ENRON's counts are copied as they are published, and the stand-in for Gisette is made from MNIST. Of
-Fashion-MNIST 12000 and 4000 images are packed, of CIFAR-10 10000 and 2000, as differences of neighbours, without loss; digits;
-and texts as the numbers of their first words. Scattering features are made where they are needed: half precision would be 8 KB
-an image where the image is 0.4 to 3. Which images are taken is a fixed shuffle, and a setting's records are the first of
-another: functions of their number alone. The words are those in the most training texts: taken from the texts, which are public
-here; of private ones a list of words would have to be public.
+Fashion-MNIST 12000 and 4000 images are packed and of CIFAR-10 10000 and 2000; digits; and texts as the numbers of their
+first words. Scattering features are made where they are needed: half precision would be 8 KB an image where the image
+is 0.4 to 3. Which images are taken is a fixed shuffle, and a setting's records are the first of another: functions of
+their number alone. The words are those in the most training texts: taken from the texts, which are public here; of
+private ones a list of words would have to be public.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import json
 import re
 import shutil
 import sys
-import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -105,7 +104,7 @@ def made(name: str) -> Sides:
 
 
 def _sixteenths(x: Array) -> Array:
-    """Counts of 0 to 16, which were divided by 16, as floats that say the same when they were packed as bytes."""
+    """Counts of 0 to 16, divided by 16."""
     return np.round(16 * x).astype(np.float32) / 16
 
 
@@ -161,59 +160,11 @@ def prepare(folder: Path) -> None:
         shutil.copyfile(found, folder / path)
     (folder / FOLDER).mkdir(exist_ok=True)
     for name in ("digits", *PARTS, *TEXTS):
-        np.savez(folder / FOLDER / f"{name}.npz", **_packed(name, made(name)))
+        np.savez_compressed(folder / FOLDER / f"{name}.npz", **made(name)._asdict())
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     print(f"{size / 2**20:.1f} MiB in {folder}", file=sys.stderr)
 
 
-def _packed(name: str, sides: Sides) -> dict[str, Any]:
-    """Bytes as differences of neighbours, packed; other numbers as 16 bits."""
-    kept: dict[str, Any] = {"y": sides.y.astype(np.uint8), "answers": sides.answers.astype(np.uint8)}
-    kept["shape"] = np.array([SOURCES[name].colours, SOURCES[name].side])
-    for side in ("x", "tested"):
-        x = getattr(sides, side)
-        if name == "digits":
-            kept[side] = np.round(16 * x).astype(np.uint8)
-        elif x.dtype == np.uint8:
-            flat = _differences(x, *kept["shape"])
-            kept[side] = np.frombuffer(zlib.compress(flat.tobytes(), 9), np.uint8)
-        else:
-            kept[side] = x.astype(np.uint16)
-    return kept
-
-
 def _unpacked(file: Path) -> Sides:
     with np.load(file, allow_pickle=False) as kept:
-        arrays = {name: kept[name] for name in kept.files}
-    sides = {}
-    for side, labels in (("x", "y"), ("tested", "answers")):
-        x = arrays[side]
-        if file.stem == "digits":
-            x = x.astype(np.float32) / 16
-        elif x.dtype == np.uint8:
-            colours, width = arrays["shape"]
-            flat = np.frombuffer(zlib.decompress(x.tobytes()), np.uint8)
-            x = _sums(flat.reshape(colours, -1, width, width), len(arrays[labels]))
-        else:
-            x = x.astype(np.int64)
-        sides[side] = x
-    return Sides(sides["x"], arrays["y"], sides["tested"], arrays["answers"])
-
-
-def _differences(x: Array, colours: int, side: int) -> Array:
-    """Images `[n, colours side side]` as `[colours, n, side, side]`: less the second colour, the pixel above and that before."""
-    planes = x.reshape(-1, colours, side, side).transpose(1, 0, 2, 3).copy()
-    if colours == 3:
-        planes[[0, 2]] -= planes[1]
-    for axis in (2, 3):
-        planes = np.diff(planes, axis=axis, prepend=np.zeros_like(planes.take([0], axis=axis)))
-    return np.ascontiguousarray(planes)
-
-
-def _sums(planes: Array, count: int) -> Array:
-    """The images of which those are the differences; bytes go round at 256 both ways."""
-    for axis in (3, 2):
-        planes = np.cumsum(planes, axis=axis, dtype=np.uint8)
-    if len(planes) == 3:
-        planes[[0, 2]] += planes[1]
-    return np.ascontiguousarray(planes.transpose(1, 0, 2, 3)).reshape(count, -1)
+        return Sides(*(kept[side] for side in Sides._fields))
