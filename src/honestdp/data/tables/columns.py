@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -84,14 +84,17 @@ class Column(ABC):
         }
 
 
+Fill = TypeVar("Fill", bound=float | str)
+
+
 @dataclass(frozen=True)
-class Quantity(Column):
+class Quantity(Column, Generic[Fill]):
     """A column with one number a row, and one more feature where the absence of a value is declared to be one.
 
     A number is clipped to `limits` and scaled; unless a kind says otherwise, to [0, 1] in a straight line.
     """
 
-    fill: Any = field(default=None, kw_only=True)
+    fill: Fill | None = field(default=None, kw_only=True)
     indicator: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -142,7 +145,7 @@ class Quantity(Column):
 
 
 @dataclass(frozen=True)
-class Range(Quantity):
+class Range(Quantity[float]):
     """Numbers between two declared bounds, as [0, 1]; a number outside is clipped.
 
     low, high: public, and not read off the data. log: on a logarithmic scale above low, for amounts that are mostly small.
@@ -215,7 +218,7 @@ class Range(Quantity):
 
 
 @dataclass(frozen=True)
-class Number(Quantity):
+class Number(Quantity[float]):
     """Numbers around a declared centre, as (value - centre) / scale, clipped to so many scales.
 
     centre, scale: public, and not read off the data. within: how many scales are kept on either side. fill: the number that a
@@ -261,7 +264,7 @@ class Number(Quantity):
 
 
 @dataclass(frozen=True)
-class Flag(Quantity):
+class Flag(Quantity[bool]):
     """Yes or no, as 1 or 0: true and false, yes and no, t and f, y and n, 1 and 0, in any case.
 
     fill: True or False, which a missing value counts as; halfway between them if left out. indicator: see `Range`.
@@ -299,7 +302,7 @@ class Flag(Quantity):
 
 
 @dataclass(frozen=True)
-class Date(Quantity):
+class Date(Quantity[str]):
     """Days between two declared dates, as [0, 1]; a day outside is clipped.
 
     first, last: dates, or texts such as "2020-01-31" (ISO 8601), public. A value is a date, a time stamp, or a text that begins
@@ -529,7 +532,7 @@ def _date(value: object, name: str) -> str:
         raise InvalidArgument(name, value, 'a date, such as "2020-01-31"') from None
 
 
-def _missing_as(column: Quantity | Categories, fill: object) -> str:
+def _missing_as(column: Quantity[Any] | Categories, fill: object) -> str:
     return f", missing as {fill}" + (" and a feature of its own" if column.indicator else "")
 
 

@@ -24,6 +24,7 @@ from honestdp.data.tables.source import TableRows, source_of
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
     from honestdp.ledger import Ledger
+    from honestdp.ledger.paying import Books
     from honestdp.ledger.spending import Spending
 
 SHARE = 0.1
@@ -41,6 +42,8 @@ def learn(
     note: str = "",
 ) -> Table:
     """The table with everything declared. See `Table.learn`."""
+    from honestdp.ledger.paying import books_of
+
     checks.positive(epsilon=epsilon)
     checks.refuse_many(
         "what is learnt of a table",
@@ -51,7 +54,7 @@ def learn(
         raise InvalidArgument("columns", ", ".join(table.inputs), 'with bounds="private" in one of them, to be learnt')
     rows = TableRows(table, source, records=records)
     size = len(rows)
-    _charge(table, rows, epsilon, names, ledger=ledger, dataset=dataset, note=note)
+    _charge(table, rows, epsilon, names, books_of(ledger, dataset, note=note))
     values = _values(table, source, names, size)
     each = epsilon / len(names)
     learnt = {name: _learnt(table.columns[name], values[name], each, size) for name in names}
@@ -89,11 +92,10 @@ def kept(table: Table, path: Path, epsilon: float) -> Table | None:
     return found
 
 
-def _charge(table: Table, rows: TableRows, epsilon: float, names: Sequence[str], **books_named: Any) -> None:
-    """Durably, before a value is read: epsilon, as one private choice, and nothing else."""
-    from honestdp.ledger.paying import Payment, books_of
+def _charge(table: Table, rows: TableRows, epsilon: float, names: Sequence[str], books: Books | None) -> None:
+    """Charge epsilon, as one private choice, durably and before a value is read."""
+    from honestdp.ledger.paying import Payment
 
-    books = books_of(books_named["ledger"], books_named["dataset"], note=books_named["note"])
     if books is None:
         return
     account = Payment.of(books, uuid.uuid4().hex)

@@ -233,8 +233,7 @@ class Table:
         """
         from honestdp.data.tables.learning import learn
 
-        books: dict[str, Any] = {"ledger": ledger, "dataset": dataset, "note": note}
-        return learn(self, source, epsilon=epsilon, records=records, **books)
+        return learn(self, source, epsilon=epsilon, records=records, ledger=ledger, dataset=dataset, note=note)
 
     def stand_in(self) -> Table:
         """The same widths with made-up bounds where they are still to be learnt, to plan with: never for records."""
