@@ -35,7 +35,6 @@ def test_a_file_gives_what_its_rows_give_in_memory(tmp_path: Path, monkeypatch: 
     """In batches far smaller than the file, with values that are no values, compressed or not."""
     monkeypatch.setattr(reading, "_BLOCK", 2048)
     monkeypatch.setattr(reading, "BATCH", 16)
-    monkeypatch.setattr(source, "_FIRST", 8)
     columns = rows(200)
     plain = write_csv(tmp_path / "a.csv", columns)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))

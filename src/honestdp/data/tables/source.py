@@ -1,8 +1,7 @@
 """`TableRows`: the rows of a table, in memory or in a file, which are read and encoded after the charge, into one array.
 
-A file is streamed: a batch of rows is read, encoded into its place, and forgotten. Rows whose target is missing or not declared
-are left out, each for itself. The arrays are made for as many rows as there are said to be and grow where there are more: memory
-that no row was written to is not held.
+A file is streamed: a batch of rows is read, encoded, and forgotten. Rows whose target is missing or not declared are left out,
+each for itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from honestdp import checks
 from honestdp.boundary.layouts import Known, Unread
 from honestdp.boundary.people import by_person
 from honestdp.checks import InvalidArgument
-from honestdp.data.tables.cells import Array, Ids
+from honestdp.data.tables.cells import Ids
 from honestdp.data.tables.columns import Categories, Date
 from honestdp.data.tables.reading import Named, TableFile, named, other_delimiter
 from honestdp.data.tables.table import check_present
@@ -29,8 +28,6 @@ from honestdp.run import ROW, Unit
 
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
-
-_FIRST, _GROWS = 1 << 22, 1.25
 
 
 class TableRows(Unread):
@@ -78,38 +75,22 @@ class TableRows(Unread):
         return len(ids)
 
     def read(self) -> Any:
-        table, kept, first = self.table, 0, min(len(self), _FIRST)
-        ids, whose = Ids(table.cells), list[Array]()
+        table, ids = self.table, Ids(self.table.cells)
         names = [*table.inputs, table.target, *([] if table.person is None else [table.person])]
-        x = np.empty((first, table.width), np.float32)
-        y = np.empty(first, np.float32 if table.classes is None else np.int64)
+        x, y = (each.numpy() for each in self.none)
+        parts = [(x, y, np.empty(0, np.int64))]
         for batch in self._source.batches(names):
             labels = table.columns[table.target].labels(batch[table.target], table.cells)
             stays = ~np.isnan(labels) if table.classes is None else labels >= 0
-            if table.person is not None:
-                person = ids.numbers(batch[table.person])
-                stays &= person >= 0
-                whose.append(person[stays])
-            there = np.flatnonzero(stays)
-            end = kept + len(labels)
-            if end > len(y):
-                for array in (x, y):
-                    array.resize((max(end, int(_GROWS * len(array))), *array.shape[1:]), refcheck=False)
-            table.encode_batch(batch, x[kept:end])
-            y[kept:end] = labels
-            if len(there) < len(labels):
-                x[kept : kept + len(there)], y[kept : kept + len(there)] = x[kept:end][there], labels[there]
-            kept += len(there)
-        for array in (x, y):
-            array.resize((kept, *array.shape[1:]), refcheck=False)
+            person = np.zeros(len(labels), np.int64) if table.person is None else ids.numbers(batch[table.person])
+            stays &= person >= 0
+            x = np.empty((len(labels), table.width), np.float32)
+            table.encode_batch(batch, x)
+            parts.append((x[stays], labels[stays], person[stays]))
+        x, y, whose = (np.concatenate(each) for each in zip(*parts, strict=True))
         if table.person is None:
             return x, y
-        return by_person(
-            (x, y),
-            np.concatenate(whose) if whose else np.empty(0, np.int64),
-            rows=table.rows_per_person or 1,
-            name=table.person,
-        )
+        return by_person((x, y), whose, rows=table.rows_per_person or 1, name=table.person)
 
 
 def source_of(table: Table, source: Any) -> Named | TableFile:

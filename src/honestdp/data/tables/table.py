@@ -168,11 +168,7 @@ class Table:
         source = named(rows, self.orders)
         check_present(source.header, self.inputs)
         x = np.empty((source.length, self.width), np.float32)
-        first = 0
-        for batch in source.batches(list(self.inputs)):
-            count = len(next(iter(batch.values())))
-            self.encode_batch(batch, x[first : first + count])
-            first += count
+        self.encode_batch(source.header, x)
         return x
 
     def encode_target(self, rows: Any) -> Array:
