@@ -21,6 +21,7 @@ FILES = [path for path in FILES if not any(part.endswith(".egg-info") for part i
 OTHER_NAMES = {
     "sklearn": "scikit-learn",
     "absl": "absl-py",
+    "PIL": "pillow",
 }  # modules that are not called as what is installed
 # The extra "secure", what torch brings for a GPU, and what a user's model is made of: imported where they are used.
 OPTIONAL = {"grpc", "psycopg", "ray", "flwr", "randomgen", "triton", "transformers"}

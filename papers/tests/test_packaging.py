@@ -21,7 +21,9 @@ def test_the_wheel_has_every_module_and_number_of_the_package_and_the_command(tm
     wheel = wheel_of(PAPERS, tmp_path)
     built = {name for name in files_of(wheel) if ".dist-info/" not in name}
     kept = {
-        path.relative_to(PAPERS / "src").as_posix() for path in PACKAGE.rglob("*") if path.suffix in (".py", ".json")
+        path.relative_to(PAPERS / "src").as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".json", ".md")
     }
     assert built == kept
     assert "[honestdp.commands]\npapers = honestdp_papers.command:app" in entry_points_of(wheel)
