@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from dp_accounting import DpEvent
 
+from honestdp.accounting.pld import coarseness
 from honestdp.accounting.rdp import AccountingWarning
 
 
@@ -46,7 +47,7 @@ def epsilon_of(selection: Spender, event: DpEvent, *, delta: float) -> float:
     known = _known.get()
     if known is None:
         return selection.epsilon(event, delta=delta)
-    key = _name(selection), repr(event), delta  # some events hold lists, which have no hash
+    key = _name(selection), repr(event), delta, coarseness()  # some events hold lists, which have no hash
     if key not in known:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AccountingWarning)

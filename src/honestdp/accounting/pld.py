@@ -68,6 +68,11 @@ def comparing() -> Iterator[None]:
         _coarseness.reset(token)
 
 
+def coarseness() -> float:
+    """How many times as wide in tolerance grids are here: 1 outside of `comparing`."""
+    return _coarseness.get()
+
+
 def _dominating_pair(steps: tuple[Step, ...], delta: float, tolerance: float) -> Pair | None:
     """The composed pair, on a grid fine enough for epsilon at this delta; None where no float could hold its masses.
 

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
-
-from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import quiet
@@ -295,18 +293,20 @@ def _calibrated(
         run = least_noise(budget, **shape, selection=best.selection)
         best = _method(best.equal, best.selection, run, budget.delta, candidates)
         methods, unreachable = [] if listed else [best], []
-        noises = Noises(given, budget)
+        near = best.noise
         for done, (equal, selection) in enumerate(listed):
             progress(done + 2, total)
             if (equal, selection) == (best.equal, best.selection):
                 methods.append(best)
                 continue
             try:
-                spent, run = noises.of(equal, selection)
+                with comparing():
+                    run = least_noise(budget, **shape, selection=selection, start=near)
+                    methods.append(_method(equal, selection, run, budget.delta, candidates))
             except OverBudget:
                 unreachable.append(f"{selection.name} ({selection.accountant}), {selection.how}")
             else:
-                methods.append(Method(selection, selection.coverage(candidates), equal, spent, run.noise))
+                near = run.noise
     progress(total, total)
     return Plan(
         alone,
@@ -391,43 +391,6 @@ def _with_prospects(made: Plan, parameters: int | None) -> Plan:
         made = replace(made, score=noise)
         scoring = Scoring(noise=noise, records=made.validation * made.records, candidates=made.candidates)
     return replace(made, warnings=tuple(prospects(run, parameters=parameters, scoring=scoring)))
-
-
-@dataclass
-class Noises:
-    """Noises that meet a budget, found on wider grids, which ask for up to 0.7 % more.
-
-    Each calibration begins where that of a like method ended: the same bound on the same footing, or else the one before.
-    """
-
-    given: Run
-    budget: Budget
-    ends: dict[tuple[str, str, str], float] = field(default_factory=dict)
-
-    def of(self, equal: str, selection: Selection) -> tuple[float, Run]:
-        """The epsilon, within the budget, and the run of that noise. OverBudget where there is none."""
-        run, like = self.given, (equal, selection.name, selection.accountant)
-        start = self.ends.get(like) or next(reversed(self.ends.values()), 1.0)
-        tried: dict[DpEvent, float] = {}
-        with comparing():
-            lot, steps, remembering = run.lot, run.steps, Remembering(selection, tried)
-            run = least_noise(
-                self.budget, records=run.records, lot=lot, steps=steps, selection=remembering, start=start
-            )
-        self.ends[like] = run.noise
-        return tried[run.event], run
-
-
-@dataclass(eq=False)
-class Remembering:
-    """A selection's epsilons, kept as they are computed; equal to no other, for those of a comparison may be coarse."""
-
-    selection: Selection
-    tried: dict[DpEvent, float]
-
-    def epsilon(self, event: DpEvent, *, delta: float) -> float:
-        self.tried[event] = self.selection.epsilon(event, delta=delta)
-        return self.tried[event]
 
 
 MOST_CANDIDATES = 4096  # beyond which crossovers are not looked for
