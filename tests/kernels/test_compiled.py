@@ -29,7 +29,7 @@ def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool
     x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
     numbers = [LOT, *grad, *x] if back else [LOT, *x]
     kernel: Any = convolution._back if back else convolution._forward
-    given: dict[str, Any] = dict(zip(kernel.arg_names[6:], [*numbers, *settings(shape)], strict=False))
+    given: dict[str, Any] = dict(zip(kernel.arg_names[6:], [*numbers, settings(shape)], strict=False))
     given |= {"BIAS": True, "RELU": relu, "PRECISION": precision, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
     given |= {"AHEAD": convolution._ahead(stages, read, k, shape), "CLOSE": stages < 0, "COUNTED": True, "FIRST": False}
     return compiled(kernel, given, warps, stages, pool=shape.pool)
@@ -40,7 +40,8 @@ def by_blocks(shape: Shape, tiles: tuple[int, ...]) -> str:
     m, _, k, warps, stages, down, right = tiles
     x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
     sizes = (shape.rows, shape.out_height, shape.out_width, shape.channels, shape.height, shape.width)
-    numbers = [LOT, *grad, *x, *sizes, 2 - shape.padding[0], 2 - shape.padding[1], down, right, 1]
+    block = blocks.Block(*sizes, 2 - shape.padding[0], 2 - shape.padding[1], down, right, 1)
+    numbers = [LOT, *grad, *x, block]
     given: dict[str, Any] = dict(zip(blocks._blocks.arg_names[7:], numbers, strict=False))
     given |= {"BIAS": False, "RELU": False, "MASKED": True, "PRECISION": "tf32", "BLOCK_M": m, "BLOCK_K": k}
     given |= {"AHEAD": False, "CLOSE": stages < 0, "COUNTED": True}

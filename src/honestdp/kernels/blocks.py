@@ -12,6 +12,8 @@ Layouts and `counts` are as in honestdp.kernels.convolution.
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import torch
 import triton
 import triton.language as tl
@@ -20,6 +22,10 @@ from torch import Tensor
 from honestdp.kernels import Shape
 from honestdp.kernels.hidden import nought
 from honestdp.kernels.tiles import BY_BLOCKS, precision
+
+Block = namedtuple("Block", "C H W R OH OW PH PW DOWN RIGHT POOL")
+"""A convolution by blocks as one constant of a kernel: channels and sides of what is read and of what is made, the padding, the
+sides of a block, and the pool."""
 
 
 @triton.jit
@@ -66,65 +72,57 @@ def _patch(
 
 @triton.jit
 def _put(
-    acc, out, before, run, lot, m, first, b_n, b_c, b_h, b_w, COLUMNS: tl.constexpr, settings: tl.constexpr
+    acc, out, before, run, lot, m, first, b_n, b_c, b_h, b_w, COLUMNS: tl.constexpr, S: tl.constexpr,
+    HIGH: tl.constexpr, WIDE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """The columns of a product `[m, COLUMNS]` from `first` on, behind the ReLU that gave `before`, to their places."""
-    R: tl.constexpr = settings[0]
-    OH: tl.constexpr = settings[1]
-    OW: tl.constexpr = settings[2]
-    HIGH: tl.constexpr = settings[3]
-    WIDE: tl.constexpr = settings[4]
-    DOWN: tl.constexpr = settings[5]
-    RIGHT: tl.constexpr = settings[6]
     n = first + tl.arange(0, COLUMNS)
-    r, down, right = n % R, n // (RIGHT * R), (n // R) % RIGHT
+    r, down, right = n % S.R, n // (S.RIGHT * S.R), (n // S.R) % S.RIGHT
     hidden = nought(lot)
     m += tl.minimum(lot, 0) * 4  # found once more: else registers hold where to put what is made while it is made
     earliest = tl.program_id(0) * acc.shape[0] // (HIGH * WIDE)
     example, block = m // (HIGH * WIDE), m % (HIGH * WIDE) + hidden
-    row, column = (block // WIDE) * DOWN, (block % WIDE + hidden) * RIGHT
-    wanted = (example < lot)[:, None] & (n < DOWN * RIGHT * R)[None, :]
-    if OH % DOWN > 0:
-        wanted = wanted & (row[:, None] < OH - down[None, :])
-    if OW % RIGHT > 0:
-        wanted = wanted & (column[:, None] < OW - right[None, :])
-    if settings[7]:  # what the activation before has put to zero sends nothing back
+    row, column = (block // WIDE) * S.DOWN, (block % WIDE + hidden) * S.RIGHT
+    wanted = (example < lot)[:, None] & (n < S.DOWN * S.RIGHT * S.R)[None, :]
+    if S.OH % S.DOWN > 0:
+        wanted = wanted & (row[:, None] < S.OH - down[None, :])
+    if S.OW % S.RIGHT > 0:
+        wanted = wanted & (column[:, None] < S.OW - right[None, :])
+    if MASKED:  # what the activation before has put to zero sends nothing back
         corner = (example - earliest) * b_n + row * b_h + column * b_w
         was = corner[:, None] + (down * b_h + right * b_w + r * b_c)[None, :]
         values = tl.load(before + (run * lot + earliest) * b_n + was, mask=wanted, other=1.0)
         acc = tl.where(values <= 0, 0.0, acc)
-    at = ((example - earliest) * (OH * OW) + row * OW + column) * R
-    put = at[:, None] + ((down * OW + right) * R + r)[None, :]
-    tl.store(out + (run * lot + earliest) * (OH * OW * R) + put, acc, mask=wanted)
+    at = ((example - earliest) * (S.OH * S.OW) + row * S.OW + column) * S.R
+    put = at[:, None] + ((down * S.OW + right) * S.R + r)[None, :]
+    tl.store(out + (run * lot + earliest) * (S.OH * S.OW * S.R) + put, acc, mask=wanted)
 
 
 @triton.jit(do_not_specialize=["lot"])
 def _blocks(
-    x, weight, bias, out, chosen, before, counts, lot, x_n, x_c, x_h, x_w, b_n, b_c, b_h, b_w,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    PH: tl.constexpr, PW: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr,
-    RELU: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
-    AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr,
+    x, weight, bias, out, chosen, before, counts, lot, x_n, x_c, x_h, x_w, b_n, b_c, b_h, b_w, S: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_K: tl.constexpr, AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
-    HIGH: tl.constexpr = OH // 2 if POOL == 2 else (OH + DOWN - 1) // DOWN
-    WIDE: tl.constexpr = OW // 2 if POOL == 2 else (OW + RIGHT - 1) // RIGHT
+    HIGH: tl.constexpr = S.OH // 2 if S.POOL == 2 else (S.OH + S.DOWN - 1) // S.DOWN
+    WIDE: tl.constexpr = S.OW // 2 if S.POOL == 2 else (S.OW + S.RIGHT - 1) // S.RIGHT
     # Whether a block may look beyond the input; what a pool drops is not looked at.
-    EDGES: tl.constexpr = (PH + PW > 0) or (POOL == 1 and (OH % DOWN + OW % RIGHT > 0))
-    SPAN: tl.constexpr = RIGHT + 2
-    K: tl.constexpr = (DOWN + 2) * SPAN * C
-    N: tl.constexpr = DOWN * RIGHT * R
+    EDGES: tl.constexpr = (S.PH + S.PW > 0) or (S.POOL == 1 and (S.OH % S.DOWN + S.OW % S.RIGHT > 0))
+    SPAN: tl.constexpr = S.RIGHT + 2
+    K: tl.constexpr = (S.DOWN + 2) * SPAN * S.C
+    N: tl.constexpr = S.DOWN * S.RIGHT * S.R
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.arange(0, N)
-    r = n % R
+    r = n % S.R
     hidden = nought(lot)
     example, block = m // (HIGH * WIDE), m % (HIGH * WIDE) + hidden
-    row, column = (block // WIDE) * DOWN, (block % WIDE + hidden) * RIGHT
+    row, column = (block // WIDE) * S.DOWN, (block % WIDE + hidden) * S.RIGHT
     inside = example < lot
-    top, left = row - PH, column - PW
+    top, left = row - S.PH, column - S.PW
     visible = inside
     if EDGES:
-        visible = _visible(top, left, inside, H, W, DOWN + 2, SPAN)
+        visible = _visible(top, left, inside, S.H, S.W, S.DOWN + 2, SPAN)
     # Examples of this program from its first on: offsets of half the length, and half as many registers.
     earliest = tl.program_id(0) * BLOCK_M // (HIGH * WIDE)
     base, start = x + (run * lot + earliest) * x_n, (example - earliest) * x_n + top * x_h + left * x_w
@@ -135,42 +133,41 @@ def _blocks(
         close = tl.minimum(lot, 0) * 2
     if earliest < (tl.load(counts + run) if COUNTED else lot):
         if AHEAD:  # read through the first cache, one product ahead
-            values = _patch(base, start, visible, 0, close, x_c, x_h, x_w, C, SPAN, EDGES, BLOCK_K)
+            values = _patch(base, start, visible, 0, close, x_c, x_h, x_w, S.C, SPAN, EDGES, BLOCK_K)
             for first in tl.static_range(0, K, BLOCK_K):
                 matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
                 now = values
                 if first + BLOCK_K < K:
                     values = _patch(
-                        base, start, visible, first + BLOCK_K, close, x_c, x_h, x_w, C, SPAN, EDGES, BLOCK_K
+                        base, start, visible, first + BLOCK_K, close, x_c, x_h, x_w, S.C, SPAN, EDGES, BLOCK_K
                     )
                 acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
         else:
             for first in range(0, K, BLOCK_K):
-                values = _patch(base, start, visible, first + hidden, close, x_c, x_h, x_w, C, SPAN, EDGES, BLOCK_K)
+                values = _patch(base, start, visible, first + hidden, close, x_c, x_h, x_w, S.C, SPAN, EDGES, BLOCK_K)
                 matrix = tl.load(weights + (first + tl.arange(0, BLOCK_K))[:, None])
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if BIAS:
-            acc += tl.load(bias + run * R + r)[None, :]
+            acc += tl.load(bias + run * S.R + r)[None, :]
         if RELU:  # what is no number stays so
             acc = tl.where(acc <= 0, 0.0, acc)
-    if POOL == 2:
-        parts = tl.reshape(acc, [BLOCK_M, 4, R])
-        places = tl.broadcast_to(tl.arange(0, 4)[None, :, None], [BLOCK_M, 4, R])
+    if S.POOL == 2:
+        parts = tl.reshape(acc, [BLOCK_M, 4, S.R])
+        places = tl.broadcast_to(tl.arange(0, 4)[None, :, None], [BLOCK_M, 4, S.R])
         largest, which = tl.reduce((parts, places), 1, _larger)
-        at = (run * lot * (HIGH * WIDE) + m)[:, None] * R + tl.arange(0, R)[None, :]
+        at = (run * lot * (HIGH * WIDE) + m)[:, None] * S.R + tl.arange(0, S.R)[None, :]
         tl.store(out + at, largest, mask=inside[:, None])
         tl.store(chosen + at, which.to(tl.uint8), mask=inside[:, None])
     else:
-        HALF: tl.constexpr = DOWN * RIGHT * R // 2
-        settings: tl.constexpr = (R, OH, OW, HIGH, WIDE, DOWN, RIGHT, MASKED)
+        HALF: tl.constexpr = S.DOWN * S.RIGHT * S.R // 2
         if (
-            DOWN * RIGHT > 1
+            S.DOWN * S.RIGHT > 1
         ):  # the halves of the blocks: both, with what was before them, take more registers than there are
             one, other = tl.split(tl.permute(tl.reshape(acc, [BLOCK_M, 2, HALF]), (0, 2, 1)))
-            _put(one, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, HALF, settings)
-            _put(other, out, before, run, lot, m, HALF, b_n, b_c, b_h, b_w, HALF, settings)
+            _put(one, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, HALF, S, HIGH, WIDE, MASKED)
+            _put(other, out, before, run, lot, m, HALF, b_n, b_c, b_h, b_w, HALF, S, HIGH, WIDE, MASKED)
         else:
-            _put(acc, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, R, settings)
+            _put(acc, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, S.R, S, HIGH, WIDE, MASKED)
 
 
 def takes(shape: Shape, tiles: tuple[int, ...], *, back: bool) -> bool:
@@ -250,7 +247,7 @@ def product(
         x, _matrix(packed, down, right), out if bias is None else bias.contiguous(), out,
         out.view(torch.uint8) if chosen is None else chosen, out if before is None else before,
         out.view(torch.int32) if counts is None else counts, lot, *x.stride(),
-        *((0, 0, 0, 0) if before is None else before.stride()), *sizes, *padding, down, right, pool, BIAS=bias is not None,
+        *((0, 0, 0, 0) if before is None else before.stride()), Block(*sizes, *padding, down, right, pool), BIAS=bias is not None,
         RELU=relu, MASKED=before is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_K=k,
         AHEAD=stages == 0 and numbers <= _MOST_WRITTEN_OUT, CLOSE=stages < 0, COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, abs(stages)),

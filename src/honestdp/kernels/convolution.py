@@ -28,56 +28,50 @@ __all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpo
 
 
 @triton.jit
-def _window(
-    start, top, left, inside, tap, c, x_c, x_h, x_w, H: tl.constexpr, W: tl.constexpr, KW: tl.constexpr,
-    PH: tl.constexpr, PW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr,
-):  # fmt: skip
+def _window(start, top, left, inside, tap, c, x_c, x_h, x_w, S: tl.constexpr):
     """What the positions see of channels `c` through one hole of the kernel, `tap`."""
-    down, right = (tap // KW) * DH, (tap % KW) * DW
+    down, right = (tap // S.KW) * S.DH, (tap % S.KW) * S.DW
     seen = inside
-    if PH + PW > 0:
-        seen = seen & (top + down >= 0) & (top + down < H) & (left + right >= 0) & (left + right < W)
+    if S.PH + S.PW > 0:
+        seen = seen & (top + down >= 0) & (top + down < S.H) & (left + right >= 0) & (left + right < S.W)
     return tl.load(start[:, None] + (down * x_h + right * x_w + c * x_c)[None, :], mask=seen[:, None], other=0.0)
 
 
 @triton.jit(do_not_specialize=["lot"])
 def _forward(
-    x, weight, bias, out, chosen, counts, lot, x_n, x_c, x_h, x_w,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr,
-    CLOSE: tl.constexpr, COUNTED: tl.constexpr, FIRST: tl.constexpr,
+    x, weight, bias, out, chosen, counts, lot, x_n, x_c, x_h, x_w, S: tl.constexpr, BIAS: tl.constexpr,
+    RELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr, FIRST: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
-    PARTS: tl.constexpr = POOL * POOL
+    PARTS: tl.constexpr = S.POOL * S.POOL
     within = tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
-    if POOL == 2:  # four rows of a product that one thread holds: 8 apart, and half a tile apart
+    if S.POOL == 2:  # four rows of a product that one thread holds: 8 apart, and half a tile apart
         part = (within // 8) % 2 + 2 * (within // (BLOCK_M // 2))
         pool = tl.program_id(0) * (BLOCK_M // 4) + within % 8 + 8 * ((within % (BLOCK_M // 2)) // 16)
     else:  # the positions of a pool one after the other
         part = within % PARTS
         pool = tl.program_id(0) * (BLOCK_M // PARTS) + within // PARTS
     hidden = nought(lot)
-    example, place = pool // (OH * OW), pool % (OH * OW) + hidden
-    inside, known = example < lot, n < R
-    top = ((place // OW) * POOL + part // POOL) * SH - PH
-    left = ((place % OW + hidden) * POOL + part % POOL) * SW - PW
-    K: tl.constexpr = C * KH * KW
+    example, place = pool // (S.OH * S.OW), pool % (S.OH * S.OW) + hidden
+    inside, known = example < lot, n < S.R
+    top = ((place // S.OW) * S.POOL + part // S.POOL) * S.SH - S.PH
+    left = ((place % S.OW + hidden) * S.POOL + part % S.POOL) * S.SW - S.PW
+    K: tl.constexpr = S.C * S.KH * S.KW
     start = x + (run * lot + example) * x_n + top * x_h + left * x_w
-    weights = weight + run * K * R + n[None, :] * K
+    weights = weight + run * K * S.R + n[None, :] * K
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
-    if tl.program_id(0) * (BLOCK_M // PARTS) // (OH * OW) < (tl.load(counts + run) if COUNTED else lot):
+    if tl.program_id(0) * (BLOCK_M // PARTS) // (S.OH * S.OW) < (tl.load(counts + run) if COUNTED else lot):
         if AHEAD:  # read through the first cache, where a number's other looks find it, one product ahead
             c = tl.arange(0, BLOCK_K)
-            values = _window(start, top, left, inside, 0, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+            values = _window(start, top, left, inside, 0, c, x_c, x_h, x_w, S)
             for first in tl.static_range(0, K, BLOCK_K):
                 matrix = tl.load(weights + (first + c)[:, None], mask=known[None, :], other=0.0)
                 now = values
                 if first + BLOCK_K < K:
-                    tap, beyond = (first + BLOCK_K) // C, (first + BLOCK_K) % C + c
-                    values = _window(start, top, left, inside, tap, beyond, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+                    tap, beyond = (first + BLOCK_K) // S.C, (first + BLOCK_K) % S.C + c
+                    values = _window(start, top, left, inside, tap, beyond, x_c, x_h, x_w, S)
                 acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
         else:
             close = hidden
@@ -85,35 +79,36 @@ def _forward(
                 close = tl.minimum(lot, 0) * 2
             for first in range(0, K, BLOCK_K):
                 k = first + tl.arange(0, BLOCK_K)
-                if C % BLOCK_K == 0:  # written such that the compiler sees loads of 16 bytes: of first % C it does not
-                    c = ((first // BLOCK_K) % (C // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K) + close
-                    tap = (first + hidden) // C
-                    values = _window(start, top, left, inside, tap, c, x_c, x_h, x_w, H, W, KW, PH, PW, DH, DW)
+                if S.C % BLOCK_K == 0:
+                    # Written such that the compiler sees loads of 16 bytes: of first % C it does not.
+                    c = ((first // BLOCK_K) % (S.C // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K) + close
+                    tap = (first + hidden) // S.C
+                    values = _window(start, top, left, inside, tap, c, x_c, x_h, x_w, S)
                 else:
-                    tap, c = (k + hidden) // C, (k + hidden) % C
-                    down, right = (tap // KW) * DH, (tap % KW) * DW
+                    tap, c = (k + hidden) // S.C, (k + hidden) % S.C
+                    down, right = (tap // S.KW) * S.DH, (tap % S.KW) * S.DW
                     seen = inside[:, None] & (k < K)[None, :]
-                    if PH + PW > 0:
+                    if S.PH + S.PW > 0:
                         y, z = top[:, None] + down[None, :], left[:, None] + right[None, :]
-                        seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
+                        seen = seen & (y >= 0) & (y < S.H) & (z >= 0) & (z < S.W)
                     beside = down * x_h + right * x_w + c * x_c
                     values = tl.load(start[:, None] + beside[None, :], mask=seen, other=0.0)
                 matrix = tl.load(weights + k[:, None], mask=(k < K)[:, None] & known[None, :], other=0.0)
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if BIAS:
-            acc += tl.load(bias + run * R + n, mask=known, other=0.0)[None, :]
+            acc += tl.load(bias + run * S.R + n, mask=known, other=0.0)[None, :]
         if RELU:  # what is no number stays so
             acc = tl.where(acc <= 0, 0.0, acc)
     pools = tl.program_id(0) * (BLOCK_M // PARTS) + tl.arange(0, BLOCK_M // PARTS)
-    at = (run * lot * (OH * OW) + pools)[:, None] * R + n[None, :]
+    at = (run * lot * (S.OH * S.OW) + pools)[:, None] * S.R + n[None, :]
     if FIRST:  # the channels first: as the output is flattened
-        put = (run * lot + pools // (OH * OW))[:, None] * (R * OH * OW) + n[None, :] * (OH * OW)
-        put += (pools % (OH * OW))[:, None]
+        put = (run * lot + pools // (S.OH * S.OW))[:, None] * (S.R * S.OH * S.OW) + n[None, :] * (S.OH * S.OW)
+        put += (pools % (S.OH * S.OW))[:, None]
     else:
         put = at
-    wanted = (pools < lot * (OH * OW))[:, None] & known[None, :]
-    if POOL > 1:
-        if POOL == 2:
+    wanted = (pools < lot * (S.OH * S.OW))[:, None] & known[None, :]
+    if S.POOL > 1:
+        if S.POOL == 2:
             parts = tl.reshape(acc, [2, BLOCK_M // 32, 2, 8, BLOCK_N])
             places = 2 * tl.arange(0, 2)[:, None, None, None, None] + tl.arange(0, 2)[None, None, :, None, None]
             one, which = tl.reduce((parts, tl.broadcast_to(places, [2, BLOCK_M // 32, 2, 8, BLOCK_N])), 2, _larger)
@@ -131,82 +126,71 @@ def _forward(
 
 
 @triton.jit
-def _received(
-    start, picks, row, column, inside, tap, o, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr,
-):  # fmt: skip
+def _received(start, picks, row, column, inside, tap, o, g_c, g_h, g_w, S: tl.constexpr):
     """The gradients of the outputs that saw these places through `tap`. row, column, inside: `[places, 1]`; tap, o: `[1, k]`."""
-    y, z = row - (tap // KW) * DH, column - (tap % KW) * DW
+    y, z = row - (tap // S.KW) * S.DH, column - (tap % S.KW) * S.DW
     seen = inside & (y >= 0) & (z >= 0)
-    if SH * SW > 1:
-        seen = seen & (y % SH == 0) & (z % SW == 0)
-        y, z = y // SH, z // SW
-    seen = seen & (y < OH * POOL) & (z < OW * POOL)
-    part = (y % POOL) * POOL + z % POOL
-    y, z = y // POOL, z // POOL
+    if S.SH * S.SW > 1:
+        seen = seen & (y % S.SH == 0) & (z % S.SW == 0)
+        y, z = y // S.SH, z // S.SW
+    seen = seen & (y < S.OH * S.POOL) & (z < S.OW * S.POOL)
+    part = (y % S.POOL) * S.POOL + z % S.POOL
+    y, z = y // S.POOL, z // S.POOL
     values = tl.load(start[:, None] + (y * g_h + z * g_w) + o * g_c, mask=seen, other=0.0)
-    if POOL > 1:
-        picked = tl.load(picks[:, None] + (y * OW + z) * R + o, mask=seen, other=255)
+    if S.POOL > 1:
+        picked = tl.load(picks[:, None] + (y * S.OW + z) * S.R + o, mask=seen, other=255)
         values = tl.where(picked.to(tl.int32) == part, values, 0.0)
     return values
 
 
 @triton.jit(do_not_specialize=["lot"])
 def _back(
-    grad, chosen, weight, out, x, counts, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, AHEAD: tl.constexpr, COUNTED: tl.constexpr,
+    grad, chosen, weight, out, x, counts, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w, S: tl.constexpr,
+    RELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    AHEAD: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     hidden = nought(lot)
-    example, place = m // (H * W), m % (H * W) + hidden
-    row, column = (place // W + PH)[:, None], (place % W + hidden + PW)[:, None]
-    inside, known = example < lot, n < C
-    K: tl.constexpr = R * KH * KW
+    example, place = m // (S.H * S.W), m % (S.H * S.W) + hidden
+    row, column = (place // S.W + S.PH)[:, None], (place % S.W + hidden + S.PW)[:, None]
+    inside, known = example < lot, n < S.C
+    seen = inside[:, None]
+    K: tl.constexpr = S.R * S.KH * S.KW
     start = grad + (run * lot + example) * g_n
-    picks = chosen + (run * lot + example) * (OH * OW * R)
-    weights = weight + run * K * C + n[None, :] * K
+    picks = chosen + (run * lot + example) * (S.OH * S.OW * S.R)
+    weights = weight + run * K * S.C + n[None, :] * K
     acc = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     wanted = inside[:, None] & known[None, :]
-    if tl.program_id(0) * BLOCK_M // (H * W) < (tl.load(counts + run) if COUNTED else lot):
+    if tl.program_id(0) * BLOCK_M // (S.H * S.W) < (tl.load(counts + run) if COUNTED else lot):
         if AHEAD:
             o = tl.arange(0, BLOCK_K)
-            values = _received(
-                start, picks, row, column, inside[:, None], 0, o[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL
-            )  # fmt: skip
+            values = _received(start, picks, row, column, seen, 0, o[None, :], g_c, g_h, g_w, S)
             for first in tl.static_range(0, K, BLOCK_K):
                 matrix = tl.load(weights + (first + o)[:, None], mask=known[None, :], other=0.0)
                 now = values
                 if first + BLOCK_K < K:
-                    values = _received(
-                        start, picks, row, column, inside[:, None], (first + BLOCK_K) // R,
-                        ((first + BLOCK_K) % R + o)[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
-                    )  # fmt: skip
+                    tap, channels = (first + BLOCK_K) // S.R, (first + BLOCK_K) % S.R + o
+                    values = _received(start, picks, row, column, seen, tap, channels[None, :], g_c, g_h, g_w, S)
                 acc = tl.dot(now, matrix, acc, input_precision=PRECISION)
         else:
             for first in range(0, K, BLOCK_K):
                 k = first + tl.arange(0, BLOCK_K)
-                if R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
-                    o = ((first // BLOCK_K) % (R // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K)
-                    values = _received(
-                        start, picks, row, column, inside[:, None], (first + hidden) // R, o[None, :], g_c, g_h, g_w,
-                        R, OH, OW, KW, SH, SW, DH, DW, POOL,
-                    )  # fmt: skip
+                if S.R % BLOCK_K == 0:  # one tap of the kernel: its place for every m
+                    o = ((first // BLOCK_K) % (S.R // BLOCK_K)) * BLOCK_K + tl.arange(0, BLOCK_K)
+                    tap = (first + hidden) // S.R
+                    values = _received(start, picks, row, column, seen, tap, o[None, :], g_c, g_h, g_w, S)
                 else:
-                    values = _received(
-                        start, picks, row, column, inside[:, None] & (k < K)[None, :], ((k + hidden) // R)[None, :],
-                        ((k + hidden) % R)[None, :], g_c, g_h, g_w, R, OH, OW, KW, SH, SW, DH, DW, POOL,
-                    )  # fmt: skip
+                    every = seen & (k < K)[None, :]
+                    tap, o = ((k + hidden) // S.R)[None, :], ((k + hidden) % S.R)[None, :]
+                    values = _received(start, picks, row, column, every, tap, o, g_c, g_h, g_w, S)
                 matrix = tl.load(weights + k[:, None], mask=(k < K)[:, None] & known[None, :], other=0.0)
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
         if RELU:  # what the activation before has put to zero sends nothing back
-            before = x + (run * lot + example) * x_n + (place // W) * x_h + (place % W) * x_w
+            before = x + (run * lot + example) * x_n + (place // S.W) * x_h + (place % S.W) * x_w
             acc = tl.where(tl.load(before[:, None] + (n * x_c)[None, :], mask=wanted, other=1.0) <= 0, 0.0, acc)
-    tl.store(out + (run * lot * (H * W) + m)[:, None] * C + n[None, :], acc, mask=wanted)
+    tl.store(out + (run * lot * (S.H * S.W) + m)[:, None] * S.C + n[None, :], acc, mask=wanted)
 
 
 _MOST_WRITTEN_OUT = 9
@@ -247,7 +231,7 @@ def forward(
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
     _forward[grid](
         x, packed, packed if bias is None else bias.contiguous(), out, out.view(torch.uint8) if chosen is None else chosen,
-        out.view(torch.int32) if counts is None else counts, examples // runs, *x.stride(), *settings(shape),
+        out.view(torch.int32) if counts is None else counts, examples // runs, *x.stride(), settings(shape),
         BIAS=bias is not None, RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
         AHEAD=_ahead(stages, shape.channels, k, shape), CLOSE=stages < 0, COUNTED=counts is not None, FIRST=first,
         num_warps=warps, num_stages=max(1, abs(stages)),
@@ -286,7 +270,7 @@ def back(
     _back[grid](
         grad, out.view(torch.uint8) if chosen is None else chosen, packed, out, out if x is None else x,
         out.view(torch.int32) if counts is None else counts, examples // runs, *grad.stride(),
-        *((0, 0, 0, 0) if x is None else x.stride()), *settings(shape), RELU=x is not None, PRECISION=precision(),
+        *((0, 0, 0, 0) if x is None else x.stride()), settings(shape), RELU=x is not None, PRECISION=precision(),
         BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape), COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from torch import Tensor
 from honestdp.kernels import Shape
 from honestdp.kernels.hidden import nought
 from honestdp.kernels.taps import programs, square_norms_by_taps
-from honestdp.kernels.tiles import BY_TAPS, gradient_tiles, kept_tiles, nine_parts, precision, settings
+from honestdp.kernels.tiles import BY_TAPS, Tile, gradient_tiles, kept_tiles, nine_parts, precision, settings
 
 _SHARE = 32
 """Examples of a run that one program makes and adds up."""
@@ -24,129 +24,110 @@ SUMMED = (8, 128, 256, 4, 3)
 
 
 @triton.jit
-def _gradient(
-    x, grad, picks, hidden, o, k, x_c, x_h, x_w, g_c, g_h, g_w,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
-):  # fmt: skip
-    """A tile of one example's gradient, [BLOCK_O, BLOCK_K] (with FLIP its transpose), and what its bias receives, [BLOCK_O].
+def _gradient(x, grad, picks, hidden, o, k, x_c, x_h, x_w, g_c, g_h, g_w, S: tl.constexpr, T: tl.constexpr):
+    """A tile of one example's gradient, [T.O, T.K] (with T.FLIP its transpose), and what its bias receives, [T.O].
 
     x, grad, picks: of that example. hidden: `nought`.
     """
-    K: tl.constexpr = C * KH * KW
-    POSITIONS: tl.constexpr = OH * POOL * OW * POOL
-    tap, c = (k + hidden) // C, (k + hidden) % C
-    down, right = (tap // KW) * DH - PH, (tap % KW) * DW - PW
+    K: tl.constexpr = S.C * S.KH * S.KW
+    POSITIONS: tl.constexpr = S.OH * S.POOL * S.OW * S.POOL
+    tap, c = (k + hidden) // S.C, (k + hidden) % S.C
+    down, right = (tap // S.KW) * S.DH - S.PH, (tap % S.KW) * S.DW - S.PW
     beside = down * x_h + right * x_w + c * x_c
-    acc = tl.zeros([BLOCK_K, BLOCK_O] if FLIP else [BLOCK_O, BLOCK_K], tl.float32)
-    summed = tl.zeros([BLOCK_O], tl.float32)
-    for first in range(0, POSITIONS, BLOCK_P):
-        place = first + tl.arange(0, BLOCK_P)
-        row, column = (place + hidden) // (OW * POOL), (place + hidden) % (OW * POOL) + hidden
+    acc = tl.zeros([T.K, T.O] if T.FLIP else [T.O, T.K], tl.float32)
+    summed = tl.zeros([T.O], tl.float32)
+    for first in range(0, POSITIONS, T.P):
+        place = first + tl.arange(0, T.P)
+        row, column = (place + hidden) // (S.OW * S.POOL), (place + hidden) % (S.OW * S.POOL) + hidden
         inside = place < POSITIONS
-        wanted = inside[:, None] & (o < R)[None, :]
-        slopes = tl.load(
-            grad + ((row // POOL) * g_h + (column // POOL) * g_w)[:, None] + (o * g_c)[None, :], mask=wanted, other=0.0
-        )
-        if POOL > 1:
-            at = ((row // POOL) * OW + column // POOL) * R
+        wanted = inside[:, None] & (o < S.R)[None, :]
+        places = (row // S.POOL) * g_h + (column // S.POOL) * g_w
+        slopes = tl.load(grad + places[:, None] + (o * g_c)[None, :], mask=wanted, other=0.0)
+        if S.POOL > 1:
+            at = ((row // S.POOL) * S.OW + column // S.POOL) * S.R
             picked = tl.load(picks + at[:, None] + o[None, :], mask=wanted, other=255)
-            part = (row % POOL) * POOL + column % POOL
+            part = (row % S.POOL) * S.POOL + column % S.POOL
             slopes = tl.where(picked.to(tl.int32) == part[:, None], slopes, 0.0)
         seen = inside[:, None] & (k < K)[None, :]
-        if PH + PW > 0:
-            y, z = (row * SH)[:, None] + down[None, :], (column * SW)[:, None] + right[None, :]
-            seen = seen & (y >= 0) & (y < H) & (z >= 0) & (z < W)
-        values = tl.load(x + (row * SH * x_h + column * SW * x_w)[:, None] + beside[None, :], mask=seen, other=0.0)
-        if FLIP:
-            acc = tl.dot(tl.trans(values), slopes, acc, input_precision=PRECISION)
+        if S.PH + S.PW > 0:
+            y, z = (row * S.SH)[:, None] + down[None, :], (column * S.SW)[:, None] + right[None, :]
+            seen = seen & (y >= 0) & (y < S.H) & (z >= 0) & (z < S.W)
+        values = tl.load(x + (row * S.SH * x_h + column * S.SW * x_w)[:, None] + beside[None, :], mask=seen, other=0.0)
+        if T.FLIP:
+            acc = tl.dot(tl.trans(values), slopes, acc, input_precision=T.PRECISION)
         else:
-            acc = tl.dot(tl.trans(slopes), values, acc, input_precision=PRECISION)
+            acc = tl.dot(tl.trans(slopes), values, acc, input_precision=T.PRECISION)
         summed += tl.sum(slopes, 0)
     return acc, summed
 
 
 @triton.jit(do_not_specialize=["lot"])
 def _square_norms(
-    x, grad, chosen, out, kept, counts, lot, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
-    TURNS: tl.constexpr, KEEP: tl.constexpr, COUNTED: tl.constexpr,
+    x, grad, chosen, out, kept, counts, lot, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w, S: tl.constexpr,
+    T: tl.constexpr, BIAS: tl.constexpr, TURNS: tl.constexpr, KEEP: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
-    K: tl.constexpr = C * KH * KW
-    ACROSS: tl.constexpr = (R + BLOCK_O - 1) // BLOCK_O
-    DOWN: tl.constexpr = (K + BLOCK_K * TURNS - 1) // (BLOCK_K * TURNS)
+    K: tl.constexpr = S.C * S.KH * S.KW
+    ACROSS: tl.constexpr = (S.R + T.O - 1) // T.O
+    DOWN: tl.constexpr = (K + T.K * TURNS - 1) // (T.K * TURNS)
     # The tiles of an example one after the other: what one has read is in a cache for the next.
     example = (tl.program_id(0) // (ACROSS * DOWN)).to(tl.int64)
     tile = tl.program_id(0) % (ACROSS * DOWN)
-    o = (tile // DOWN) * BLOCK_O + tl.arange(0, BLOCK_O)
-    row = kept + example * (R * K + (R if BIAS else 0))
+    o = (tile // DOWN) * T.O + tl.arange(0, T.O)
+    row = kept + example * (S.R * K + (S.R if BIAS else 0))
     square = 0.0
     if example % lot < (tl.load(counts + example // lot) if COUNTED else lot):
         for turn in range(TURNS):
             first = (tile % DOWN) * TURNS + turn
-            k = first * BLOCK_K + tl.arange(0, BLOCK_K)
-            acc, summed = _gradient(
-                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), nought(lot), o, k,
-                x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
-                BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
-            )  # fmt: skip
+            k = first * T.K + tl.arange(0, T.K)
+            mine, received = x + example * x_n, grad + example * g_n
+            picks = chosen + example * (S.OH * S.OW * S.R)
+            acc, summed = _gradient(mine, received, picks, nought(lot), o, k, x_c, x_h, x_w, g_c, g_h, g_w, S, T)
             if KEEP:
-                if FLIP:
-                    tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < R)[None, :] & (k < K)[:, None])
+                if T.FLIP:
+                    tl.store(row + o[None, :] * K + k[:, None], acc, mask=(o < S.R)[None, :] & (k < K)[:, None])
                 else:
-                    tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < R)[:, None] & (k < K)[None, :])
+                    tl.store(row + o[:, None] * K + k[None, :], acc, mask=(o < S.R)[:, None] & (k < K)[None, :])
             square += tl.sum(tl.sum(acc * acc, 1), 0)
             if BIAS:  # noqa: SIM102
                 if first == 0:
                     square += tl.sum(summed * summed, 0)
                     if KEEP:
-                        tl.store(row + R * K + o, summed, mask=o < R)
+                        tl.store(row + S.R * K + o, summed, mask=o < S.R)
     tl.store(out + tl.program_id(0), square)
 
 
 @triton.jit(do_not_specialize=["lot", "splits"])
 def _weighted_sum(
-    x, grad, chosen, weights, out, shift, lot, splits, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w,
-    C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
-    KH: tl.constexpr, KW: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PH: tl.constexpr, PW: tl.constexpr,
-    DH: tl.constexpr, DW: tl.constexpr, POOL: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_O: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_P: tl.constexpr, FLIP: tl.constexpr,
-    WIDE: tl.constexpr, SHARE: tl.constexpr,
+    x, grad, chosen, weights, out, shift, lot, splits, x_n, x_c, x_h, x_w, g_n, g_c, g_h, g_w, S: tl.constexpr,
+    T: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, SHARE: tl.constexpr,
 ):  # fmt: skip
-    K: tl.constexpr = C * KH * KW
-    ACROSS: tl.constexpr = (R + BLOCK_O - 1) // BLOCK_O
-    DOWN: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    K: tl.constexpr = S.C * S.KH * S.KW
+    ACROSS: tl.constexpr = (S.R + T.O - 1) // T.O
+    DOWN: tl.constexpr = (K + T.K - 1) // T.K
     share, tile = tl.program_id(0) // (ACROSS * DOWN), tl.program_id(0) % (ACROSS * DOWN)
     run, split = share // splits, share % splits
-    o = (tile // DOWN) * BLOCK_O + tl.arange(0, BLOCK_O)
-    k = (tile % DOWN) * BLOCK_K + tl.arange(0, BLOCK_K)
-    total = tl.zeros([BLOCK_K, BLOCK_O] if FLIP else [BLOCK_O, BLOCK_K], WIDE)
-    shifts = tl.zeros([BLOCK_O], WIDE)
+    o = (tile // DOWN) * T.O + tl.arange(0, T.O)
+    k = (tile % DOWN) * T.K + tl.arange(0, T.K)
+    total = tl.zeros([T.K, T.O] if T.FLIP else [T.O, T.K], WIDE)
+    shifts = tl.zeros([T.O], WIDE)
     for turn in range(SHARE):
         one = split * SHARE + turn
         example = run.to(tl.int64) * lot + one
         weight = tl.load(weights + example, mask=one < lot, other=0.0)
         if weight != 0:  # what has no weight is not looked at, whatever it holds
-            acc, summed = _gradient(
-                x + example * x_n, grad + example * g_n, chosen + example * (OH * OW * R), nought(lot), o, k,
-                x_c, x_h, x_w, g_c, g_h, g_w, C, H, W, R, OH, OW, KH, KW, SH, SW, PH, PW, DH, DW, POOL, PRECISION,
-                BLOCK_O, BLOCK_K, BLOCK_P, FLIP,
-            )  # fmt: skip
+            mine, received = x + example * x_n, grad + example * g_n
+            picks = chosen + example * (S.OH * S.OW * S.R)
+            acc, summed = _gradient(mine, received, picks, nought(lot), o, k, x_c, x_h, x_w, g_c, g_h, g_w, S, T)
             total += acc.to(WIDE) * weight.to(WIDE)
             shifts += summed.to(WIDE) * weight.to(WIDE)
-    at = share.to(tl.int64) * R + o
-    if FLIP:
-        tl.store(out + at[None, :] * K + k[:, None], total, mask=(o < R)[None, :] & (k < K)[:, None])
+    at = share.to(tl.int64) * S.R + o
+    if T.FLIP:
+        tl.store(out + at[None, :] * K + k[:, None], total, mask=(o < S.R)[None, :] & (k < K)[:, None])
     else:
-        tl.store(out + at[:, None] * K + k[None, :], total, mask=(o < R)[:, None] & (k < K)[None, :])
+        tl.store(out + at[:, None] * K + k[None, :], total, mask=(o < S.R)[:, None] & (k < K)[None, :])
     if BIAS:  # noqa: SIM102
         if tile % DOWN == 0:
-            tl.store(shift + at, shifts, mask=o < R)
+            tl.store(shift + at, shifts, mask=o < S.R)
 
 
 @triton.jit(do_not_specialize=["lot", "splits"])
@@ -209,9 +190,9 @@ def square_norms(
         return out.sum(1).view(runs, -1), kept.view(runs, -1, kept.shape[1])
     _square_norms[(len(x) * each,)](
         x, grad, out.view(torch.uint8) if chosen is None else chosen, out, out if kept is None else kept,
-        out.view(torch.int32) if counts is None else counts, len(x) // runs, *x.stride(), *grad.stride(), *settings(shape),
-        BIAS=bias, PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip == 1,
-        TURNS=turns, KEEP=keep, COUNTED=counts is not None, num_warps=warps, num_stages=stages,
+        out.view(torch.int32) if counts is None else counts, len(x) // runs, *x.stride(), *grad.stride(), settings(shape),
+        Tile(precision(), o, k, p, flip == 1), BIAS=bias, TURNS=turns, KEEP=keep,
+        COUNTED=counts is not None, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out.sum(1).view(runs, -1), None if kept is None else kept.view(runs, -1, kept.shape[1])
 
@@ -257,8 +238,7 @@ def weighted_sum(
     shift = torch.empty(runs, splits, shape.rows, dtype=dtype, device=x.device) if bias else out
     _weighted_sum[grid](
         x, grad, out.view(torch.uint8) if chosen is None else chosen, weights.contiguous(), out, shift,
-        lot, splits, *x.stride(), *grad.stride(), *settings(shape), BIAS=bias,
-        PRECISION=precision(), BLOCK_O=o, BLOCK_K=k, BLOCK_P=p, FLIP=flip == 1,
+        lot, splits, *x.stride(), *grad.stride(), settings(shape), Tile(precision(), o, k, p, flip == 1), BIAS=bias,
         WIDE=_wide(dtype), SHARE=share, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return _parameters(out.sum(1), shift.sum(1), shape, bias)

@@ -5,6 +5,8 @@ The measurements are in docs/notes/convolution.md.
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import torch
 
 from honestdp.kernels import Shape
@@ -20,10 +22,16 @@ def precision() -> str:
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def settings(shape: Shape) -> tuple[int, ...]:
-    """As the kernels take them; the sizes of the output are those after its pool."""
+Settings = namedtuple("Settings", "C H W R OH OW KH KW SH SW PH PW DH DW POOL")
+"""A convolution as one constant of a kernel: channels and sides of its input and of its output, which is that of its pool;
+kernel, stride, padding, dilation and pool."""
+Tile = namedtuple("Tile", "PRECISION O K P FLIP")
+"""A product of a gradient, likewise: its precision, rows, columns and positions, and whether it is made the other way round."""
+
+
+def settings(shape: Shape) -> Settings:
     sides = (shape.channels, shape.height, shape.width, shape.rows, *shape.pooled)
-    return (*sides, *shape.kernel, *shape.stride, *shape.padding, *shape.dilation, shape.pool)
+    return Settings(*sides, *shape.kernel, *shape.stride, *shape.padding, *shape.dilation, shape.pool)
 
 
 # Kernels take something of the same dtype in the place of what is missing: for every list of dtypes a launcher is compiled, which
