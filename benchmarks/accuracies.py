@@ -21,14 +21,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent)]
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+from tests.mnist_models import MODELS  # noqa: E402
 
 from honestdp import Compute, Run  # noqa: E402
 from honestdp import optimizers as rules  # noqa: E402
 from honestdp.boundary.records import prepared  # noqa: E402
 from honestdp.data.named import NamedDataset, load_dataset  # noqa: E402
 from honestdp.training.train import train_population  # noqa: E402
-from mnist_models import MODELS  # noqa: E402
 
 STEP_SIZES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 CLIPS = (0.1, 0.2, 0.5, 1.0)

@@ -32,14 +32,15 @@ import torch
 from torch import nn
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 if (ROOT / "carry").is_dir():
     sys.path.append(str(ROOT / "carry"))
+
+from tests.mnist_models import MODELS  # noqa: E402
 
 from honestdp import Compute, Run, optimizers  # noqa: E402
 from honestdp.training.spec import TrainSpec  # noqa: E402
 from honestdp.training.train import assemble  # noqa: E402
-from mnist_models import MODELS  # noqa: E402
 
 RECORDS, LOT, NOISE, CLIP, LR = 60000, 250, 4.0, 1.0, 0.1
 Step = Callable[[], None]

@@ -19,13 +19,15 @@ from pathlib import Path
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent / "src"), str(Path(__file__).resolve().parent)]
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+from tests.mnist_models import MODELS  # noqa: E402
 
 import honestdp  # noqa: E402
 from honestdp.boundary.records import prepared  # noqa: E402
 from honestdp.data.named import NamedDataset, load_dataset  # noqa: E402
 from honestdp.training.spec import Compute  # noqa: E402
-from mnist_models import MODELS  # noqa: E402
 
 MODEL = "one hidden layer of 100"
 BUDGET = honestdp.Budget(1.0, 1e-6)

@@ -16,7 +16,6 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -39,11 +38,8 @@ from honestdp.training.population import Population
 from honestdp.training.spec import TrainSpec
 from honestdp.training.train import Interrupted, assemble, train, train_population
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
-
-from mnist_models import MODELS
-
 from .kernels.fused_kernels import compare
+from .mnist_models import MODELS
 from .toy_training import MeanOfTokens, moved, opposite_tokens, squared
 
 CUDA = torch.device("cuda")

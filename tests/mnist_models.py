@@ -1,4 +1,4 @@
-"""The three models that the benchmarks train on MNIST."""
+"""The three models that benchmarks and the checks on a GPU train on MNIST."""
 
 from __future__ import annotations
 
