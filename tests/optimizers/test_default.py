@@ -18,8 +18,6 @@ from torch.utils.data import Dataset
 
 import honestdp
 from honestdp import Budget, Compute, Run
-from honestdp.checks import InvalidArgument
-from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
 from honestdp.losses.class_weights import ClassWeighted
 from honestdp.optimizers.default import default_rule
@@ -200,24 +198,6 @@ def test_the_estimators_take_it() -> None:
     assert classifier.get_params()["optimizer"] is None
 
 
-def test_one_that_was_named_in_this_version_is_another_search(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.db")
-    ledger.set_budget("daily", Budget(30.0, 1e-3))
-    how: dict[str, Any] = {"lot": 320, "steps": 2, "ledger": ledger.path, "dataset": "daily", **ALL}
-    named = honestdp.tune(linear, clouds(), **how, optimizer="horizon")
-    left_out = honestdp.tune(linear, clouds(), **how)
-    assert named.folder != left_out.folder
-    assert left_out.hyperparameters["optimizer"] == "echo"
-
-
-def test_a_checkpoint_of_an_earlier_default_is_refused(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"run": RUN, "budget": Budget(3.0, 1e-4)}
-    how["compute"] = Compute(device="cpu", checkpoint=tmp_path / "kept")
-    honestdp.train(linear(), clouds(), optimizer="horizon", **how)
-    with pytest.raises(InvalidArgument, match=r"differs in .*optimizers"):
-        honestdp.train(linear(), clouds(), **how)
-
-
 class Frozen(nn.Module):
     """A body that is not trained, and dropout before the head."""
 
@@ -258,7 +238,7 @@ KINDS: dict[str, tuple[nn.Module, Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_trained_by_the_earlier_default_trains_by_this_one(kind: str) -> None:
+def test_models_of_many_kinds_are_trained_by_it(kind: str) -> None:
     model, data, more = KINDS[kind]
     run = Run(records=60, lot=20, steps=3, noise=1.0)
     result = honestdp.train(model, data, run=run, delta=1e-3, compute=Compute(device="cpu"), **more)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +38,6 @@ def penalised(strength: float, model: nn.Module = MODEL) -> Callable[..., Tensor
     return lambda output, y: plain(output, y) + strength * sum(p.square().sum() for p in model.parameters())
 
 
-def proximal(output: Tensor, y: Tensor, *, start: list[Tensor], model: nn.Module) -> Tensor:
-    pairs = zip(model.parameters(), start, strict=True)
-    return plain(output, y) + sum(((p - q) ** 2).sum() for p, q in pairs)
-
-
 def by_global(output: Tensor, y: Tensor) -> Tensor:
     return plain(output, y) + OTHER.weight.square().sum()
 
@@ -68,9 +62,6 @@ class Weighing:
     def __call__(self, output: Tensor, y: Tensor) -> Tensor:
         return plain(output, y) * torch.exp(-self.log_var) + self.log_var
 
-    def named(self, output: Tensor, y: Tensor) -> Tensor:
-        return self(output, y)
-
 
 LOSSES: dict[str, tuple[Any, str]] = {
     "a penalty": (penalised(0.1), r"`(weight|bias)` \[.*\] of the model"),
@@ -78,15 +69,6 @@ LOSSES: dict[str, tuple[Any, str]] = {
     "weights of another model": (penalised(0.1, OTHER), r"a weight \[.*\]"),
     "a class matrix": (Head(), r"`inner\.w` \[3, 3\]|`inner\.w` \["),
     "uncertainty weights": (Weighing(), r"a weight \[1\]"),
-    "a bound method": (Weighing().named, r"a weight \[1\]"),
-    "FedProx": (
-        partial(proximal, start=[p.detach().clone() for p in MODEL.parameters()], model=MODEL),
-        r"of the model",
-    ),
-    "a partial": (
-        partial(proximal, start=list(OTHER.parameters()), model=nn.Linear(3, 2)),
-        r"a weight \[",
-    ),
     "a global": (by_global, r"a weight \[2, 3\]"),
 }
 
