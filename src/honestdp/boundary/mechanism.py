@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,8 +71,8 @@ class Mechanism:
             # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.
             self._block = pause if device.type == "cuda" else _largest_divisor(pause, self._block)
         x, y = records.blank(question.model)
-        size: dict[str, Any] = {"records": constants.records, "lot": constants.lot, "rows": question.rows}
-        self._width = width_of(x, runs=self._runs, **size)
+        records_in_all, lot = constants.records, constants.lot
+        self._width = width_of(x, runs=self._runs, records=records_in_all, lot=lot, rows=question.rows)
         self._at_a_time = question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
         self.begin(seed)
 
@@ -234,9 +233,17 @@ class Mechanism:
         return Examples(x, y, present, finite=self._records.finite, norms=norms, shares=shares)
 
     def _release(self, lot: Iterable[Examples], params: Tensor, query: Query) -> Release:
-        question, constants, noise = self._question, self._declared, self._noise
-        how: dict[str, Any] = {"width": self._width, "at_a_time": self._at_a_time, "ranks": self._ranks}
-        return release(lot, params, query, question=question, constants=constants, noise=noise, **how)
+        return release(
+            lot,
+            params,
+            query,
+            question=self._question,
+            constants=self._declared,
+            noise=self._noise,
+            width=self._width,
+            at_a_time=self._at_a_time,
+            ranks=self._ranks,
+        )
 
     def _fits(self, lots: Lots, group: range) -> bool:
         longest = lots.longest[group.start : group.stop]
