@@ -136,7 +136,8 @@ class Charging:
         first, module = runs[0], modules[0].to(device)
         if data.exact and len(data) != first.records:
             wanted = (
-                f"{len(data)}, as many {data.unit.plural} as the data has: pass exactly so many as the Run declares"
+                f"{len(data)}, as many {data.unit.plural} as the data has: pass exactly so many as the Run declares. The number "
+                "is not taken from the data, because it sets the rate and the epsilon and so must be public"
             )
             raise InvalidArgument("records", first.records, wanted)
         check_finite(modules)
