@@ -256,7 +256,7 @@ def test_a_record_is_a_person_where_a_column_tells_whose_row_it_is(folder: Path)
     write(folder / "visits.csv", [["p0", *row[1:]] for row in rows()])
     code, said, err = called(folder, "tune", *people, "--out", "one")
     assert (code, said) == (2, "")
-    assert "one person" in err
+    assert "got 1 people" in err
 
 
 @pytest.mark.slow
@@ -321,8 +321,8 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "a schema that contradicts itself": (lambda f: schema(f, "high = 90", "high = 10"), "columns.age.high"),
     "no schema": (lambda f: (f / "patients.toml").unlink(), "patients.toml"),
     "a file cut in the middle": (cut, "cut"),
-    "no rows": (lambda f: write(f / "patients.csv", []), "no row"),
-    "one row": (lambda f: write(f / "patients.csv", rows(1)), "one row"),
+    "no rows": (lambda f: write(f / "patients.csv", []), "at least one row"),
+    "one row": (lambda f: write(f / "patients.csv", rows(1)), "must be 10 records or more"),
     "an empty file": (lambda f: (f / "patients.csv").write_bytes(b""), "empty"),
     "no file": (lambda f: (f / "patients.csv").unlink(), "patients.csv"),
 }
@@ -353,7 +353,7 @@ def test_bad_input_is_one_line_and_costs_nothing(tmp_path: Path, name: str) -> N
         ((*TUNE, "--model", "forest"), "--model"),
         ((*TUNE, "--target", "died"), "--target"),
         ((*TUNE, "--records", "0"), "--records"),
-        ((*TUNE, "--records", "5"), "--records must be 10 at least, as many rows as the file has"),
+        ((*TUNE, "--records", "5"), "--records must be 10 records or more, as many as the file has"),
         ((*TUNE, "--person", "patient"), "person"),
         ((*TUNE, "--person", "nobody", "--rows-per-person", "2"), "--person must be a column of the data"),
         (("tune", "none.csv", *TUNE[2:]), "FILE must be a file that exists; got none.csv"),

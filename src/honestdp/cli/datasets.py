@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq", ".gz")
 DELTA = 1e-5  # of datasets by name
-FEWEST = 10  # rows that a file must have
+FEWEST = 10  # records that a file must have
 OF_A_FILE = ("schema", "target", "person", "rows_per_person")
 LEARNT_ONCE = "what was learnt is charged and kept, and the search is not charged yet: the same command goes on"
 
@@ -272,13 +272,9 @@ def _with_rows(file: Path, table: Table, to_learn: Table | None) -> Source:
     data.scan()  # a file that is cut is found before anything is planned or charged, also where N is declared
     counted = len(data)
     if counted < FEWEST:
-        one, many = ("row", "rows") if table.person is None else ("person", "people")
-        if table.records is not None:
-            wanted = f"{FEWEST} at least, as many {many} as the file has: no private model can be made of fewer"
-            raise checks.InvalidArgument("records", counted, wanted)
-        few = f"no {one}" if counted == 0 else f"one {one}" if counted == 1 else f"{counted} {many}"
-        wanted = f"a file of at least {FEWEST} {many}: no private model can be made of fewer; this one has {few}"
-        raise checks.InvalidArgument("name", str(file), wanted)
+        many = data.known.unit.plural
+        wanted = f"{FEWEST} {many} or more, as many as the file has: no private model can be made of fewer"
+        raise checks.InvalidArgument("name" if table.records is None else "records", f"{counted} {many}", wanted)
     return Source(
         label=label_of(file),
         data=data,
