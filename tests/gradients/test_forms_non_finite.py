@@ -140,11 +140,16 @@ def test_a_gradient_of_1e30_has_its_norm_or_none_that_is_finite() -> None:
 
 def test_a_tiny_factor_does_not_hide_a_huge_one() -> None:
     """The square of 1e-24 is zero in float32; with an input of 1e19 the gradient is 1e-5 all the same."""
+    tiny, huge = torch.full((1, 1, 1), 1e-24), torch.full((1, 1, 1), 1e19)
     for shift in (False, True):
-        form = Outer(torch.full((1, 1, 1, 1), 1e-24), torch.full((1, 1, 1, 1), 1e19), (1, 1), shift=shift)
-        assert form.square_norms().sqrt().item() >= 1e-5
-    nothing = Outer(torch.zeros(1, 1, 1, 3), torch.ones(1, 1, 1, 4), (3, 4))
-    assert nothing.square_norms().item() < 1e-30
+        assert Product(tiny, huge, (1, 1), shift=shift).square_norms().sqrt().item() >= 1e-5
+        outer = Outer(tiny[..., None], huge[..., None], (1, 1), shift=shift)
+        assert outer.square_norms().sqrt().item() == pytest.approx(1e-5)
+    for nothing in (
+        Product(torch.zeros(1, 1, 3), torch.ones(1, 1, 4), (3, 4)),
+        Outer(torch.zeros(1, 1, 1, 3), torch.ones(1, 1, 1, 4), (3, 4)),
+    ):
+        assert nothing.square_norms().item() < 1e-30
 
 
 @pytest.mark.parametrize("left_over", [0.1, 1e-4])

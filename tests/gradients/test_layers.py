@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients import Dense, Outer, per_example
+from honestdp.gradients import Dense, Outer, Rows, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.choice import ruled_layers
-from honestdp.gradients.layers import convolution, embedding
+from honestdp.gradients.layers import convolution
 
 from .plain_autograd import assert_agrees, drawn
 
@@ -191,7 +191,7 @@ def test_embedding_bag_without_a_rule_for_its_mode_is_materialised() -> None:
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
 def test_words_of_a_bag_that_are_not_added_up_are_found_by_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding.Bag, "_added", property(lambda bag: (bag.index, bag.factors)))
+    monkeypatch.setattr(Rows, "added", property(lambda rows: (rows.index, rows.gradients)))
     model, x, y = Bags(mode="sum"), torch.randint(0, 7, (1, 4, 9)), torch.randn(1, 4, 3)
     assert not isinstance(per_example(model, weighed, drawn(model, 1, torch.float32), x, y), BookKeeping)
 

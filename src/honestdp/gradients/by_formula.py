@@ -148,11 +148,8 @@ class Convolve:
             out, call = self.ruled.call(own, x, runs=runs)
 
         def back(grad: Tensor) -> Tensor:
-            beside, slopes = (
-                value.view(runs, -1, *value.shape[1:]).transpose(0, 1).flatten(1, 2) for value in (x, grad)
-            )
-            found = geometry.input_gradient(beside, own["weight"].flatten(0, 1), slopes, times=runs)
-            return found.view(-1, runs, *x.shape[1:]).transpose(0, 1).flatten(0, 1)
+            seen, slopes = (value.view(runs, -1, *value.shape[1:]) for value in (x, grad))
+            return geometry.input_gradient(seen, own["weight"], slopes).flatten(0, 1)
 
         spread: Back | None = None
         if self.pool is not None:

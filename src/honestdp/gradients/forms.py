@@ -295,23 +295,10 @@ class Outer:
     shift: bool = False
     right_finite: bool = False
 
-    @property
-    def _single(self) -> Product | None:
-        """The form without its positions, if there is but one."""
-        if self.left.shape[2] != 1:
-            return None
-        return Product(self.left.squeeze(2), self.right.squeeze(2), self.shape, self.shift, self.right_finite)
-
     def square_norms(self) -> Tensor:
-        single = self._single
-        if single is not None:
-            return single.square_norms()
         return gram_square_norms(self.left, self.right, shift=self.shift)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        single = self._single
-        if single is not None:
-            return single.add_weighted_sum(totals, weights, counted=counted)
         right = self.right if self.right_finite else silenced(self.right, counted)
         # In float64: an example's terms may be far larger than their sum, and would round what others have given.
         scaled = (silenced(self.left, counted) * weights[..., None, None]).flatten(1, 2).double()
@@ -319,7 +306,6 @@ class Outer:
         totals[0].add_(product.view(totals[0].shape))
         if self.shift:
             _add_rows_of(scaled, totals[1], ones=None)
-        return None
 
     def dense(self) -> tuple[Tensor, ...]:
         gradients = torch.matmul(self.left.mT, self.right).reshape(*self.left.shape[:2], *self.shape)

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from honestdp.gradients.forms import Dense, Form, Outer, Product, Rows, prefers_gram, silenced
-from honestdp.gradients.layers.embedding import Bag
 from honestdp.gradients.rules import Names
 
 
@@ -27,9 +26,7 @@ def grouped(names: Names, form: Form, rows: int) -> Iterator[tuple[Names, Form]]
     """
     if isinstance(form, Product | Outer):
         yield from _outer(names, form, rows)
-    elif isinstance(form, Rows | Bag):
-        if isinstance(form, Bag):
-            form = Rows(form.index, form.factors.unsqueeze(-1) * form.gradient.unsqueeze(-2), form.rows)
+    elif isinstance(form, Rows):
         yield names, Rows(_positions(form.index, rows), _positions(form.gradients, rows), form.rows)
     else:  # a user's own may be anything
         yield from (((name,), Dense(added(values, rows))) for name, values in zip(names, form.dense(), strict=True))

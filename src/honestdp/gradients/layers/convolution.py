@@ -8,10 +8,8 @@ Why unfold: the windows laid out as rows `[positions, columns]` make a convoluti
 gradient has the factors of an `Outer`, and its norm comes from Gram matrices without the gradient wherever the kernel is larger
 than the positions are many. That costs the memory of every window, as many times the input as windows overlap.
 
-So on a CPU windows are laid out only for such norms. Elsewhere the runs of a population are the groups of one grouped
-convolution, and so are the examples when their gradients are made. On a GPU a convolution of many groups is slow. There kernels
-of our own need no windows (implicit.py); for what these do not take, or without them, the windows are laid out once in the
-forward pass, and forward and gradients are batched products with them.
+So windows are laid out only for such norms, and on a GPU, where a convolution with a group for every example is slow, for all
+gradients that kernels of our own (implicit.py), which need no windows, do not take. Forward and way back go run by run.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -63,30 +60,28 @@ class Geometry:
             return None
         return Implicit.of(x, weight, (self.kernel, self.stride, self.padding, self.dilation), pool=pool)
 
-    def apply(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, times: int) -> Tensor:
-        """The convolution of `x` `[n, times * channels, ...]`, `times` independent ones side by side."""
-        return torch.convolution(x, weight, bias, *self._settings, self.groups * times)
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The convolution of x `[runs, lot, ...]`, run by run: faster than one of as many groups, on a GPU by far."""
+        biases = [None] * len(x) if bias is None else bias
+        each = zip(x, weight, biases, strict=True)
+        outs = [torch.convolution(seen, own, shift, *self._settings, self.groups) for seen, own, shift in each]
+        return outs[0].unsqueeze(0) if len(outs) == 1 else torch.stack(outs)
+
+    def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor) -> Tensor:
+        """The gradient of the input of `forward`, all `[runs, ...]`."""
+        each = zip(x, weight, grad, strict=True)
+        found = [self._back(seen, own, slope, 1, (True, False, False))[0] for seen, own, slope in each]
+        return found[0].unsqueeze(0) if len(found) == 1 else torch.stack(found)
 
     def weight_gradient(self, x: Tensor, grad: Tensor, shape: torch.Size, *, times: int) -> Tensor:
-        """The gradient of the weight of `apply`, of the given `shape`."""
+        """The gradient of a weight of this shape, of as many independent convolutions side by side."""
         return self._back(x, x.new_empty(1).expand(shape), grad, times, (False, True, False))[1]
 
-    def input_gradient(self, x: Tensor, weight: Tensor, grad: Tensor, *, times: int) -> Tensor:
-        """The gradient of the input of `apply`."""
-        return self._back(x, weight, grad, times, (True, False, False))[0]
-
     def _back(self, x: Tensor, weight: Tensor, grad: Tensor, times: int, mask: tuple[bool, ...]) -> Sequence[Tensor]:
-        """Of `apply`: the gradients of its input, weight and bias, as the mask says."""
+        """The gradients of the input, the weight and the bias, as the mask says."""
         groups, backward = self.groups * times, torch.ops.aten.convolution_backward
         gradients: Sequence[Tensor] = backward(grad, x, weight, None, *self._settings, groups, mask)
         return gradients
-
-    def positions(self, x: Tensor) -> torch.Size:
-        """How often the kernel fits into `x` `[runs, lot, channels, ...]` along each dimension."""
-        each = zip(x.shape[3:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
-        return torch.Size(
-            (size + 2 * pad - step * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, pad, step in each
-        )
 
     def windows(self, values: Tensor, sizes: torch.Size) -> Tensor:
         """`[n, positions, groups, columns]`: what the kernel sees of `values` `[n, channels, ...]` from each position.
@@ -126,16 +121,7 @@ class Convolution(Rule):
         if (how := geometry.implicit(x.flatten(0, 1), weight)) is not None:
             out = Tracked.apply(x.flatten(0, 1), weight, bias, how)  # type: ignore[no-untyped-call]
             return out.view(runs, lot, *out.shape[1:]), x
-        if _by_windows(geometry, x):
-            windows = geometry.windows(x.flatten(0, 1), geometry.positions(x))
-            out = _Windowed.apply(x, weight, bias, windows, geometry)  # type: ignore[no-untyped-call]
-            return out, windows
-        if runs == 1:
-            out = geometry.apply(x[0], weight[0], None if bias is None else bias[0], times=1)
-            return out.unsqueeze(0), x
-        beside = x.transpose(0, 1).flatten(1, 2)  # [lot, runs * channels, ...]: the runs are groups
-        out = geometry.apply(beside, weight.flatten(0, 1), None if bias is None else bias.flatten(), times=runs)
-        return out.view(lot, runs, -1, *out.shape[2:]).transpose(0, 1), x
+        return geometry.forward(x, weight, bias), x
 
     def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         assert isinstance(layer, _ConvNd)
@@ -144,10 +130,7 @@ class Convolution(Rule):
             geometry, shape = Geometry.of(layer), params["weight"].shape[1:]
             if (how := geometry.implicit(saved.flatten(0, 1), params["weight"])) is not None:
                 return convolved(how, saved.flatten(0, 1), grad.flatten(0, 1), None, params, wanted)
-            if _by_windows(geometry, grad):
-                gradients["weight"] = _from_windows(geometry, grad, saved, shape)
-            else:
-                gradients["weight"] = _weight(geometry, saved, grad, shape)
+            gradients["weight"] = _weight(geometry, saved, grad, shape)
         if "bias" in wanted:
             gradients["bias"] = grad.flatten(3).sum(3)
         return gradients
@@ -181,60 +164,18 @@ def _grouping_is_slow(values: Tensor) -> bool:
     return values.is_cuda
 
 
-def _by_windows(geometry: Geometry, values: Tensor) -> bool:
-    """Whether `values` `[runs, lot, ...]` go through the windows in the forward pass already."""
-    return len(values) > 1 and geometry.groups == 1 and not geometry.transposed and _grouping_is_slow(values)
-
-
-class _Windowed(torch.autograd.Function):
-    """The convolution of every run as a product with the windows. The gradient goes to `x` alone.
-
-    x: `[runs, lot, channels, ...]`; weight: `[runs, rows, ...]`; bias: `[runs, rows]`; windows: of `x`.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, windows: Tensor, geometry: Geometry
-    ) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.geometry = geometry
-        runs, lot = x.shape[:2]
-        seen, matrix = windows.view(runs, -1, windows.shape[-1]), weight.flatten(2).mT
-        out = torch.bmm(seen, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), seen, matrix)
-        return out.view(runs, lot, -1, weight.shape[1]).mT.reshape(runs, lot, -1, *geometry.positions(x))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None, None, None]:
-        if not ctx.needs_input_grad[0]:
-            return None, None, None, None, None
-        x, weight = ctx.saved_tensors
-        runs, lot = x.shape[:2]
-        beside, grad = (value.transpose(0, 1).flatten(1, 2) for value in (x, grads[0]))
-        gradient = ctx.geometry.input_gradient(beside, weight.flatten(0, 1), grad, times=runs)
-        return gradient.view(lot, runs, *x.shape[2:]).transpose(0, 1), None, None, None, None
-
-
 def _weight(geometry: Geometry, x: Tensor, grad: Tensor, shape: torch.Size) -> Tensor | Form:
     """The gradients of a weight of `shape`, for every example, from `x` and `grad` `[runs, lot, channels, ...]`."""
     at, through = (x, grad) if geometry.transposed else (grad, x)
-    if _ghost(geometry, at, shape) or _grouping_is_slow(x):
-        return _from_windows(geometry, at, geometry.windows(through.flatten(0, 1), at.shape[3:]), shape)
-    lots = x.shape[:2]
-    # Every example of every run is a group of one convolution of a single, very wide example.
-    inputs, outputs = (value.reshape(1, -1, *value.shape[3:]) for value in (x, grad))
-    every = torch.Size([lots.numel() * shape[0], *shape[1:]])
-    return geometry.weight_gradient(inputs, outputs, every, times=lots.numel()).view(*lots, *shape)
-
-
-def _ghost(geometry: Geometry, at: Tensor, shape: torch.Size) -> bool:
-    """Whether the norms come cheaper from Gram matrices than from the gradients."""
-    return geometry.groups == 1 and gram_is_cheaper(math.prod(at.shape[3:]), shape[0], math.prod(shape[1:]))
-
-
-def _from_windows(geometry: Geometry, at: Tensor, windows: Tensor, shape: torch.Size) -> Tensor | Form:
-    """The gradients from `at` `[runs, lot, rows, ...]` and `windows` `[examples, positions, groups, columns]`."""
-    lots, positions = at.shape[:2], windows.shape[1]
-    left = at.reshape(lots.numel(), geometry.groups, -1, positions)
-    if _ghost(geometry, at, shape):
-        return Outer(left.mT.view(*lots, positions, -1), windows.view(*lots, positions, -1), tuple(shape))
+    lots, sizes = x.shape[:2], at.shape[3:]
+    ghost = geometry.groups == 1 and gram_is_cheaper(sizes.numel(), shape[0], shape[1:].numel())
+    if not ghost and not _grouping_is_slow(x):
+        # Every example of every run is a group of one convolution of a single, very wide example.
+        inputs, outputs = (value.reshape(1, -1, *value.shape[3:]) for value in (x, grad))
+        every = torch.Size([lots.numel() * shape[0], *shape[1:]])
+        return geometry.weight_gradient(inputs, outputs, every, times=lots.numel()).view(*lots, *shape)
+    windows = geometry.windows(through.flatten(0, 1), sizes)
+    left = at.reshape(lots.numel(), geometry.groups, -1, sizes.numel())
+    if ghost:
+        return Outer(left.mT.view(*lots, sizes.numel(), -1), windows.view(*lots, sizes.numel(), -1), tuple(shape))
     return torch.matmul(left, windows.transpose(1, 2)).reshape(*lots, *shape)

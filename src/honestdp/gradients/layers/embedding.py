@@ -1,21 +1,16 @@
 """The layer rules for Embedding and EmbeddingBag: every position of an example adds its gradient to the row looked up there.
 
 An example touches few rows of a large table, so what is kept are those rows (`Rows`). Where the table has no more rows than the
-example has positions, its gradients are smaller and are made. A bag gives all of its rows one gradient, times a number each, so
-that numbers are all that has to be added up (`Bag`).
+example has positions, its gradients are smaller and are made. A bag gives all of its rows one gradient, times a number each.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from honestdp.gradients.forms import Params, Rows, add_to_tables, norms_of, silenced
+from honestdp.gradients.forms import Params, Rows
 from honestdp.gradients.rules import Gradients, Rule, Unruled, Wanted, rule
 
 
@@ -41,37 +36,6 @@ class Embedding(Rule):
         looked_up = Rows(index, grad, layer.num_embeddings)
         few_rows = layer.num_embeddings <= index.shape[2]
         return {"weight": looked_up.dense()[0] if few_rows else looked_up}
-
-
-@dataclass(frozen=True)
-class Bag:
-    """The gradient of a table whose rows were added up with a factor each: of row v, the sum of its factors times `gradient`.
-
-    index, factors: `[runs, lot, positions]`; gradient: `[runs, lot, width]`, that of the sum; rows: how many the table has.
-    """
-
-    index: Tensor
-    factors: Tensor
-    gradient: Tensor
-    rows: int
-
-    @cached_property
-    def _added(self) -> tuple[Tensor, Tensor]:
-        """Rows and factors in which an example has a row once, both `[runs, lot, positions]`; the other factors are 0."""
-        index, factors = Rows(self.index, self.factors.unsqueeze(-1), self.rows).added
-        return index, factors.squeeze(-1)
-
-    def square_norms(self) -> Tensor:
-        # |factors| |gradient|: the rows are copies of one vector.
-        return (norms_of(self._added[1]) * norms_of(self.gradient)).square_()
-
-    def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
-        index, factors = self._added
-        rows = (factors * weights.unsqueeze(-1)).unsqueeze(-1) * silenced(self.gradient, counted).unsqueeze(-2)
-        add_to_tables(totals[0], index, rows)
-
-    def dense(self) -> tuple[Tensor, ...]:
-        return Rows(self.index, self.factors.unsqueeze(-1) * self.gradient.unsqueeze(-2), self.rows).dense()
 
 
 @rule(nn.EmbeddingBag)
@@ -101,4 +65,5 @@ class EmbeddingBag(Rule):
 
     def gradients(self, layer: nn.Module, params: Params, saved: Tensor, grad: Tensor, wanted: Wanted) -> Gradients:
         assert isinstance(layer, nn.EmbeddingBag)
-        return {"weight": Bag(saved, self._factors(layer, saved, grad), grad, layer.num_embeddings)}
+        each = self._factors(layer, saved, grad).unsqueeze(-1) * grad.unsqueeze(-2)
+        return {"weight": Rows(saved, each, layer.num_embeddings)}

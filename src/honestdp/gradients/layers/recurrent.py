@@ -5,8 +5,8 @@ dL/dW = sum_t (dL/dz_t) x_t^T and dL/dU = sum_t (dL/ds_t) h_{t-1}^T, with the su
 LSTM and an RNN z_t and s_t are added, so that their gradients are the same; in a GRU the new state's part of s_t is first
 multiplied by the reset gate, and so is its gradient.
 
-The recurrence goes forward and back by formula: as operations of autograd its steps, small as they are, would take several times
-as long.
+The recurrences of LSTM and GRU go forward and back by formula: as operations of autograd their steps, small as they are, would
+take several times as long.
 """
 
 from __future__ import annotations
@@ -109,32 +109,6 @@ class _Gru(torch.autograd.Function):
             d_h = torch.baddbmm(torch.addcmul(d_states[t], d_h, update[t]), d_hidden[t].flatten(-2), weight)
         d_hidden[..., 2, :] = d_news * of_new
         return d_hidden.flatten(-2), None, None, d_h
-
-
-class _Rnn(torch.autograd.Function):
-    """z `[times, runs, lot, hidden]`, weight `[runs, hidden, hidden]`, the first state -> the states from the first on."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, weight: Tensor, h: Tensor, bends: bool) -> Tensor:
-        states = h.new_empty(len(z) + 1, *h.shape)
-        states[0] = h
-        for t in range(len(z)):
-            new = torch.baddbmm(z[t], states[t], weight.mT)
-            states[t + 1] = new.tanh_() if bends else new.relu_()
-        ctx.bends = bends
-        ctx.save_for_backward(weight, states)
-        return states.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_states: Tensor) -> tuple[Tensor | None, ...]:
-        weight, states = ctx.saved_tensors
-        slopes = 1 - states[1:] * states[1:] if ctx.bends else (states[1:] > 0).to(states.dtype)
-        d_z, d_h = torch.empty_like(slopes), d_states[-1]
-        for t in reversed(range(len(slopes))):
-            torch.mul(d_h, slopes[t], out=d_z[t])
-            d_h = torch.baddbmm(d_states[t], d_z[t], weight)
-        return d_z, None, d_h, None
 
 
 States = tuple[Tensor, ...]
@@ -244,5 +218,8 @@ class Rnn(Recurrent):
     def recur(
         self, layer: Any, z: Tensor, weight: Tensor, bias: Tensor | None, first: States
     ) -> tuple[Tensor, States, None]:
-        states = _Rnn.apply(z, weight, *first, layer.nonlinearity == "tanh")  # type: ignore[no-untyped-call]
-        return states, (states[-1],), None
+        states = [*first]
+        for of_input in z:
+            new = torch.baddbmm(of_input, states[-1], weight.mT)
+            states.append(new.tanh() if layer.nonlinearity == "tanh" else new.relu())
+        return torch.stack(states), (states[-1],), None
