@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from honestdp.checks import InvalidArgument
+from honestdp.ledger import Unreachable
 from honestdp.ledger.address import Address, place_of
 
 
@@ -27,3 +28,30 @@ def test_other_addresses_are_not_taken_for_files(named: str) -> None:
     with pytest.raises(InvalidArgument, match="postgresql://USER@HOST/DATABASE") as refused:
         place_of(named)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgres://team:p%40ss@db:5433/x?sslmode=require&sslpassword=y", "team@db:5433/x?sslmode=require"),
+        ("postgresql://u@h/d", "u@h/d"),
+        ("postgresql://a%40b:secret@/d?host=/run/server&passfile=f", "a%40b@/d?host=/run/server"),
+        ("postgresql://u:secret@[::1]:5432,h:5433/d", "u@/d?host=::1,h&port=5432,5433"),
+    ],
+)
+def test_an_address_shows_its_parts_that_are_no_secret_and_is_read_back(url: str, shown: str) -> None:
+    address = Address(url)
+    assert str(address) == f"postgresql://{shown}"
+    assert Address(str(address)) == address
+    assert address.url.partition("://")[2] == url.partition("://")[2]
+    assert str(address.with_user("other")).count("other@") == 1
+
+
+@pytest.mark.parametrize("url", ["postgresql://u:p/ss@h/d", "postgresql://u:p@ss@h/d", "postgresql://u:pss@[h/d"])
+def test_a_password_that_would_be_read_as_a_host_is_refused_unsaid(url: str) -> None:
+    with pytest.raises(Unreachable, match="is no address") as refused:
+        Address(url)
+    assert url.partition("u:")[2] not in str(refused.value)
+    assert str(refused.value).startswith(
+        "this is no address that PostgreSQL's library can read: write postgresql://USER@"
+    )

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 from honestdp.budget import LEDGER_VARIABLE
 from honestdp.checks import InvalidArgument
@@ -51,7 +51,19 @@ class Address:
     parent = Path()
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        driver = driver_of()
+        self._url = _SCHEME.sub("postgresql://", url, count=1)
+        # A password with an @ or a slash that is not encoded would be read as a host or a name, which are shown.
+        readable = url.count("@") <= 1 and "/" not in url.partition("://")[2].rpartition("@")[0]
+        try:
+            self._parts: dict[str, str] = driver.conninfo.conninfo_to_dict(self._url)
+        except driver.Error:
+            readable = False
+        if not readable:
+            raise refusals.Unreachable(
+                "this is no address that PostgreSQL's library can read: write postgresql://USER@HOST:PORT/DATABASE, and the "
+                "password in ~/.pgpass, or in the address with %40 for @ and the like for every special character"
+            )
 
     @property
     def url(self) -> str:
@@ -59,21 +71,14 @@ class Address:
         return self._url
 
     @property
-    def has_password(self) -> bool:
-        return bool(_split(self._url)[0].partition(":")[2])
-
-    @property
     def secrets(self) -> list[str]:
         """What an error of the driver must not repeat."""
-        info, query = _split(self._url)[0], _split(self._url)[2]
-        hidden = [info.partition(":")[2], *(value for name, value in query if name not in _SHOWN)]
-        return [text for text in hidden if text]
+        hidden = [value for name, value in self._parts.items() if name not in _SHOWN and value]
+        return [*hidden, *map(quote, hidden)]
 
     def with_user(self, user: str) -> Address:
         """The same database as another user, who has to have a password of their own."""
-        _, rest, query = _split(self._url)
-        kept = [(name, value) for name, value in query if name in _SHOWN and name != "user"]
-        return Address(f"postgresql://{quote(user, safe='')}@{rest}{_query(kept)}")
+        return Address(_shown(self._parts | {"user": user}))
 
     def with_password(self) -> Address:
         """This address, or the one that the environment names where the two differ by a password alone."""
@@ -85,10 +90,7 @@ class Address:
         return self
 
     def __str__(self) -> str:
-        info, rest, query = _split(self._url)
-        user = info.partition(":")[0]
-        shown = [(name, value) for name, value in query if name in _SHOWN]
-        return f"postgresql://{user}{'@' if user else ''}{rest}{_query(shown)}"
+        return _shown(self._parts)
 
     def __repr__(self) -> str:
         return repr(str(self))
@@ -123,16 +125,15 @@ def place_of(named: object, *, argument: str = "ledger") -> Place:
     return Path(named)
 
 
-def _split(url: str) -> tuple[str, str, list[tuple[str, str]]]:
-    """User and password, host and database, and the options. The password ends at the last @, whatever is in it."""
-    rest = _SCHEME.sub("", url, count=1)
-    info, at, rest = rest.rpartition("@")
-    rest, _, query = rest.partition("?")
-    return (info if at else ""), rest, parse_qsl(query, keep_blank_values=True)
-
-
-def _query(pairs: list[tuple[str, str]]) -> str:
-    return "?" + urlencode(pairs, safe="/") if pairs else ""
+def _shown(parts: dict[str, str]) -> str:
+    """An address of the parts that are no secret: what is not a plain host and port is written as options."""
+    left = {name: value for name, value in parts.items() if name in _SHOWN and value}
+    user, base, host = (left.pop(name, "") for name in ("user", "dbname", "host"))
+    if re.search(r"[/,:]", host):
+        left, host = {"host": host, **left}, ""
+    port = f":{left.pop('port')}" if host and "port" in left else ""
+    options = "?" + urlencode(left, safe="/,:") if left else ""
+    return f"postgresql://{quote(user, safe='')}{'@' if user else ''}{host}{port}/{quote(base, safe='')}{options}"
 
 
 class Connection:
@@ -198,11 +199,6 @@ def _connected(address: Address, *, timeout: float) -> Connection:
     patience = max(2, math.ceil(timeout))
     how = {"connect_timeout": patience, "application_name": "honestdp", "client_encoding": "utf8"}
     alive = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-    if not _read_alike(driver, address):  # libpq's words would repeat parts of the address, which may be a password's
-        raise refusals.Unreachable(
-            f"{address} is no address that PostgreSQL's library can read: write postgresql://USER@HOST:PORT/DATABASE, and the "
-            f"password in ~/.pgpass, or in the address with %40 for @ and the like for every special character"
-        )
     try:
         raw = driver.connect(address.url, autocommit=True, prepare_threshold=None, **how, **alive)
     except driver.Error as error:
@@ -238,15 +234,6 @@ def _translated(error: Any, address: Address, timeout: float) -> refusals.Ledger
     if not code or code[:2] in ("08", "53", "57"):
         return refusals.Unreachable(f"{address} was lost, and nothing was charged: {words}")
     return refusals.NotALedger(f"{address} cannot be read or written as a ledger: {words}")
-
-
-def _read_alike(driver: Any, address: Address) -> bool:
-    """Whether libpq takes for the password what we take for it: else it takes some of it for a host or a name, and says so."""
-    try:
-        found = driver.conninfo.conninfo_to_dict(address.url).get("password")
-    except driver.Error:
-        return False
-    return found in map(unquote, address.secrets) if found or address.has_password else True
 
 
 def driver_of() -> Any:

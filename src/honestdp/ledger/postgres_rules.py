@@ -41,6 +41,12 @@ BEGIN
 END;
 """
 FUNCTIONS = {"entries_are_kept": _KEPT, "entries_are_appended": _APPENDED}
+TRIGGERS = {
+    "entries_are_kept": f"CREATE TRIGGER entries_are_kept BEFORE DELETE OR UPDATE OR TRUNCATE ON {TABLE} "
+    f"FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.entries_are_kept()",
+    "entries_are_appended": f"CREATE TRIGGER entries_are_appended BEFORE INSERT ON {TABLE} "
+    f"FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.entries_are_appended()",
+}
 _PINNED = "LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog"
 CREATE = (
     f"""CREATE TABLE {TABLE} (
@@ -59,10 +65,7 @@ CREATE = (
         f"CREATE FUNCTION {SCHEMA}.{name}() RETURNS trigger {_PINNED} AS $body${body}$body$"
         for name, body in FUNCTIONS.items()
     ),
-    f"CREATE TRIGGER entries_are_kept BEFORE DELETE OR UPDATE OR TRUNCATE ON {TABLE} "
-    f"FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.entries_are_kept()",
-    f"CREATE TRIGGER entries_are_appended BEFORE INSERT ON {TABLE} "
-    f"FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.entries_are_appended()",
+    *TRIGGERS.values(),
 )
 _COLUMNS = ("time", "dataset", "kind", "key", "what", "content", "previous", "hash")
 # All that stands around the entries: kind, name and text, as `_PRESENT` asks for it.
@@ -76,18 +79,7 @@ RULES = frozenset(
         ("index", "entries_pkey", f"CREATE UNIQUE INDEX entries_pkey ON {TABLE} USING btree (number)"),
         ("index", "entries_once", f"CREATE UNIQUE INDEX entries_once ON {TABLE} USING btree (dataset, kind, key)"),
         *(("function", name, f"plpgsql f true {{search_path=pg_catalog}} {body}") for name, body in FUNCTIONS.items()),
-        (
-            "trigger",
-            "entries_are_kept",
-            f"O CREATE TRIGGER entries_are_kept BEFORE DELETE OR UPDATE OR TRUNCATE ON {TABLE} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.entries_are_kept()",
-        ),
-        (
-            "trigger",
-            "entries_are_appended",
-            f"O CREATE TRIGGER entries_are_appended BEFORE INSERT ON {TABLE} "
-            f"FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.entries_are_appended()",
-        ),
+        *(("trigger", name, f"O {text}") for name, text in TRIGGERS.items()),
     }
 )
 _PRESENT = f"""
@@ -185,82 +177,70 @@ def set_up(admin: Address, *, role: str = ROLE, password: str | None = None) -> 
     with connection(admin, timeout=TIMEOUT) as server:
         server.execute("BEGIN")
         server.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-        made = _Making(server, admin, role)
-        made.check_server()
-        made.the_role(password)
-        made.the_table()
-        made.the_rights()
+        (encoding,) = server.execute("SELECT current_setting('server_encoding')").fetchone()
+        if encoding != "UTF8":
+            raise refusals.NotALedger(f"{admin} is a database in {encoding}: names need one in UTF8")
+        steps = [*_the_role(server, role, password), _the_table(server, admin), _the_rights(server, role)]
         if excess := too_much(server, role):
             raise refusals.MayDelete(
                 f"the role {role} {excess[0]} at {admin}, and so is none to charge with: name another role, or take "
                 f"that from it; nothing was set up"
             )
         server.execute("COMMIT")
-    return SetUp(admin.with_user(role), role, tuple(made.done), tuple(made.kept))
+    done, kept = (tuple(words for made, words in steps if made is which) for which in (True, False))
+    return SetUp(admin.with_user(role), role, done, kept)
 
 
-class _Making:
-    """The steps, and what they found to do."""
+# Each step says whether it made something, and what there is now.
 
-    def __init__(self, connection: Any, admin: Address, role: str) -> None:
-        self.connection, self.admin, self.role = connection, admin, role
-        self.done: list[str] = []
-        self.kept: list[str] = []
 
-    def check_server(self) -> None:
-        (encoding,) = self.connection.execute("SELECT current_setting('server_encoding')").fetchone()
-        if encoding != "UTF8":
-            raise refusals.NotALedger(f"{self.admin} is a database in {encoding}: names need one in UTF8")
+def _the_role(server: Any, role: str, password: str | None) -> list[tuple[bool, str]]:
+    steps = [(False, f"role {role}")]
+    if not server.execute("SELECT FROM pg_catalog.pg_roles WHERE rolname = %s", (role,)).fetchall():
+        server.execute(f"CREATE ROLE {role} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION")
+        steps = [(True, f"role {role}, which may log in and nothing else")]
+    if password is not None:
+        server.execute(f"ALTER ROLE {role} PASSWORD '{server.hashed(password, role)}'")
+        steps.append((True, f"password of {role}"))
+    return steps
 
-    def the_role(self, password: str | None) -> None:
-        known = self.connection.execute("SELECT FROM pg_catalog.pg_roles WHERE rolname = %s", (self.role,)).fetchall()
-        if known:
-            self.kept.append(f"role {self.role}")
-        else:
-            limits = "LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION"
-            self.connection.execute(f"CREATE ROLE {self.role} {limits}")
-            self.done.append(f"role {self.role}, which may log in and nothing else")
-        if password is not None:
-            self.connection.execute(f"ALTER ROLE {self.role} PASSWORD '{self.connection.hashed(password, self.role)}'")
-            self.done.append(f"password of {self.role}")
 
-    def the_table(self) -> None:
-        found = present(self.connection)
-        if found and (names := changed(found)):
-            raise refusals.BrokenChain(f"the rules of {self.admin} were changed: {', '.join(names)}", entry=0)
-        if found:
-            self.kept.append(f"table {TABLE} with its triggers")
-            return
-        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
-        owner, me = self.connection.execute(
-            "SELECT pg_get_userbyid(nspowner)::text, current_user::text FROM pg_catalog.pg_namespace WHERE nspname = %s",
-            (SCHEMA,),
-        ).fetchone()
-        if owner != me:
-            raise refusals.MayDelete(
-                f"the schema {SCHEMA} of {self.admin} is there already and belongs to {owner}, who could drop what is made "
-                f"in it: give it to {me}, or remove it; nothing was set up"
-            )
-        for statement in CREATE:
-            self.connection.execute(statement)
-        self.done.append(f"table {TABLE}, with triggers that keep its entries as they are")
+def _the_table(server: Any, admin: Address) -> tuple[bool, str]:
+    found = present(server)
+    if found and (names := changed(found)):
+        raise refusals.BrokenChain(f"the rules of {admin} were changed: {', '.join(names)}", entry=0)
+    if found:
+        return False, f"table {TABLE} with its triggers"
+    server.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    owner, me = server.execute(
+        "SELECT pg_get_userbyid(nspowner)::text, current_user::text FROM pg_catalog.pg_namespace WHERE nspname = %s",
+        (SCHEMA,),
+    ).fetchone()
+    if owner != me:
+        raise refusals.MayDelete(
+            f"the schema {SCHEMA} of {admin} is there already and belongs to {owner}, who could drop what is made "
+            f"in it: give it to {me}, or remove it; nothing was set up"
+        )
+    for statement in CREATE:
+        server.execute(statement)
+    return True, f"table {TABLE}, with triggers that keep its entries as they are"
 
-    def the_rights(self) -> None:
-        before = self._rights()
-        self.connection.execute(f"REVOKE ALL ON {TABLE} FROM PUBLIC, {self.role}")
-        self.connection.execute(f"REVOKE ALL ON SCHEMA {SCHEMA} FROM PUBLIC, {self.role}")
-        self.connection.execute(f"GRANT USAGE ON SCHEMA {SCHEMA} TO {self.role}")
-        self.connection.execute(f"GRANT SELECT, INSERT ON {TABLE} TO {self.role}")
-        (base,) = self.connection.execute("SELECT quote_ident(current_database())").fetchone()
-        self.connection.execute(f"GRANT CONNECT ON DATABASE {base} TO {self.role}")
-        words = f"rights of {self.role}: select and insert, and nothing else"
-        (self.kept if self._rights() == before else self.done).append(words)
 
-    def _rights(self) -> list[Any]:
+def _the_rights(server: Any, role: str) -> tuple[bool, str]:
+    def granted() -> list[Any]:
         """All that was granted around the entries."""
-        granted = (
+        query = (
             "SELECT relacl::text FROM pg_catalog.pg_class WHERE oid = %(table)s::regclass UNION ALL "
             "SELECT nspacl::text FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s UNION ALL "
             "SELECT datacl::text FROM pg_catalog.pg_database WHERE datname = current_database()"
         )
-        return list(self.connection.execute(granted, {"table": TABLE, "schema": SCHEMA}).fetchall())
+        return list(server.execute(query, {"table": TABLE, "schema": SCHEMA}).fetchall())
+
+    before = granted()
+    (base,) = server.execute("SELECT quote_ident(current_database())").fetchone()
+    server.execute(f"REVOKE ALL ON {TABLE} FROM PUBLIC, {role}")
+    server.execute(f"REVOKE ALL ON SCHEMA {SCHEMA} FROM PUBLIC, {role}")
+    server.execute(f"GRANT USAGE ON SCHEMA {SCHEMA} TO {role}")
+    server.execute(f"GRANT SELECT, INSERT ON {TABLE} TO {role}")
+    server.execute(f"GRANT CONNECT ON DATABASE {base} TO {role}")
+    return granted() != before, f"rights of {role}: select and insert, and nothing else"
