@@ -21,10 +21,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 CASES: dict[str, dict[str, Any]] = {
@@ -109,25 +107,6 @@ CASES: dict[str, dict[str, Any]] = {
     "64 rows": {"size": (32, 4, 5, 64), "kernel": (3, 3), "padding": (1, 1)},
 }
 """size: channels, height, width and rows; products, gradients and kept: tiles, where not the usual ones."""
-TRANSPOSED: dict[str, dict[str, Any]] = {
-    "transposed, with a stride": {
-        "size": (8, 3, 4, 8),
-        "kernel": (3, 3),
-        "stride": (2, 2),
-        "padding": (1, 1),
-        "dilation": (1, 1),
-        "more": (0, 1),
-    },
-    "transposed, with a stride, dilation and output padding": {
-        "size": (16, 3, 4, 8),
-        "kernel": (3, 2),
-        "stride": (2, 2),
-        "padding": (1, 1),
-        "dilation": (1, 2),
-        "more": (1, 0),
-    },
-}
-"""The same of transposed convolutions; more: their output_padding."""
 
 
 def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
@@ -138,14 +117,10 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
     off = [] if share else _as_the_engine_checks_them(device)
     # The interpreter has one precision.
     precisions = (("highest", 1e-5), ("high", 5e-3))[: 1 if device.type == "cpu" else 2]
-    for name, (precision, tolerance) in list(itertools.product([*CASES, *TRANSPOSED], precisions))[share::of]:
+    for name, (precision, tolerance) in list(itertools.product(CASES, precisions))[share::of]:
         torch.set_float32_matmul_precision(precision)
         try:
-            found = (
-                _compare(device, tolerance, **CASES[name])
-                if name in CASES
-                else _compare_transposed(device, tolerance, **TRANSPOSED[name])
-            )
+            found = _compare(device, tolerance, **CASES[name])
             off += [f"{name} ({precision}): {each}" for each in found]
         except Exception as trouble:  # a kernel that does not compile: the other cases are still told
             off.append(f"{name} ({precision}): {type(trouble).__name__}: {trouble}")
@@ -153,8 +128,8 @@ def compare(device: torch.device, share: int = 0, of: int = 1) -> str:
             torch.set_float32_matmul_precision("highest")
     assert not off, "\n".join([f"{len(off)} are off", *off])
     return (
-        "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; transposed "
-        "ones; GroupNorm"
+        "convolutions with and without a pool, their way back, norms and sums of gradients, kept and made again; "
+        "GroupNorm"
     )
 
 
@@ -170,7 +145,7 @@ def _as_the_engine_checks_them(device: torch.device) -> list[str]:
         Shape(16, 6, 6, 16, 4, 4, (3, 3), (1, 1), (0, 0), (1, 1)),
     )
     counts = torch.zeros(2, dtype=torch.int32, device=device)
-    settings = {"relu": True, "first": True, "counts": counts}
+    settings = {"relu": True, "counts": counts}
     agrees = {
         "a small convolution": CheckedConvolutions(convolution)._agrees("forward", (x, weight, gain, shape), settings),
         "a norm": CheckedNorms(normalisation)._agrees("forward", (x, gain, gain, 4, 1e-5), {}),
@@ -216,16 +191,10 @@ def _compare(
         check(wrong <= tolerance, f"{what} is off by {wrong:.1e} ({many} of {apart.numel()} numbers)")
 
     put = [None if value is None else value.to(device) for value in (x, grad, weight, shift, weights)]
-    after = plain.forward(x, weight, shift, shape, relu=True, first=True)[0]
-    for first in (False, True):
-        made = convolution.forward(put[0], put[2], put[3], shape, relu=True, first=first, tiles=products)[0]
-        near(made, after, "forward with ReLU")
-        layout = torch.contiguous_format if first else torch.channels_last
-        check(made.is_contiguous(memory_format=layout), "forward: another layout")
-    for behind in (None, after):
-        last = convolution.channels_last(put[1].contiguous(), None if behind is None else after.to(device))
-        check(torch.equal(last.cpu(), plain.channels_last(grad, behind)), "channels last")
-        check(last.is_contiguous(memory_format=torch.channels_last), "channels last: another layout")
+    after = plain.forward(x, weight, shift, shape, relu=True)[0]
+    made = convolution.forward(put[0], put[2], put[3], shape, relu=True, tiles=products)[0]
+    near(made, after, "forward with ReLU")
+    check(made.is_contiguous(memory_format=torch.channels_last), "forward: another layout")
     wanted, which = plain.forward(x, weight, shift, shape)
     found, chosen = convolution.forward(put[0], put[2], put[3], shape, tiles=products)
     near(found, wanted, "forward")
@@ -234,16 +203,12 @@ def _compare(
     which = which if chosen is None else chosen.cpu()
     if which is not None:
         near(convolution.unpool(put[1], chosen, shape), plain.unpool(grad, which, shape), "unpool")
-    for own, other in ((None, None), (put[0].relu(), x.relu())):  # what came out of a ReLU has zeros in it
-        back = convolution.back(put[1], chosen, put[2], shape, x=own, tiles=products)
-        near(back, plain.back(grad, which, weight, shape, x=other), "back" if own is None else "back behind a ReLU")
+    back = convolution.back(put[1], chosen, put[2], shape, tiles=products)
+    near(back, plain.back(grad, which, weight, shape), "back")
     none = put[1].clone()
     none[1] = float("nan")
     others = convolution.back(none, chosen, put[2], shape, tiles=products).isfinite().flatten(1).all(1)
     check(others.tolist().count(False) == 1 and not others[1], "back: what is no number reaches another example")
-    moved = torch.randn(runs, channels, generator=torch.Generator().manual_seed(2))
-    found = convolution.back(put[1], chosen, put[2], shape, bias=moved.to(device), relu=True, tiles=products)
-    near(found, plain.back(grad, which, weight, shape, bias=moved, relu=True), "back with a bias and a ReLU")
     squares, _ = plain.square_norms(x, grad, which, shape, runs=runs, bias=bias, keep=False)
     settings = {"bias": bias, "dtype": torch.float64}
     total, moved = plain.weighted_sum(x, grad, which, weights, shape, **settings)
@@ -268,58 +233,6 @@ def _compare(
     return list(dict.fromkeys(off))
 
 
-def _compare_transposed(
-    device: torch.device, tolerance: float, *, size: tuple[int, ...], kernel: tuple[int, int], stride: tuple[int, int],
-    padding: tuple[int, int], dilation: tuple[int, int], more: tuple[int, int], runs: int = 2, lot: int = 2,
-) -> list[str]:  # fmt: skip
-    """What is off of a transposed convolution as the engine takes it, and of its gradients, against torch and autograd."""
-    from honestdp import kernels
-    from honestdp.gradients.layers.convolution import Geometry, mirrored
-    from honestdp.gradients.layers.implicit import Convolved
-    from honestdp.kernels import convolution
-
-    maker = torch.Generator().manual_seed(1)
-    channels, height, width, rows = size
-    x = torch.randn(runs, lot, channels, height, width, generator=maker, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(runs, channels, rows, *kernel, generator=maker, dtype=torch.float64)
-    shift, weights = torch.randn(runs, rows, generator=maker), torch.rand(runs, lot, generator=maker)
-    own = weight[:, None].repeat(1, lot, 1, 1, 1, 1).requires_grad_()  # of every example, for its gradient
-    settings = {"stride": stride, "padding": padding, "output_padding": more, "dilation": dilation}
-    each = [F.conv_transpose2d(x[i, j : j + 1], own[i, j], **settings) for i in range(runs) for j in range(lot)]
-    wanted = torch.cat(each).view(runs, lot, *each[0].shape[1:])
-    slopes = torch.randn(wanted.shape, generator=maker)
-    of_input, gradients = torch.autograd.grad(wanted, (x, own), slopes.double())
-
-    def put(value: Tensor) -> Tensor:
-        value = value.detach().float().to(device)
-        return value.flatten(0, 1).contiguous(memory_format=torch.channels_last) if value.dim() == 5 else value
-
-    taken, filters = put(x), weight.float().to(device)
-    with mock.patch.object(kernels, "convolutions", return_value=convolution):  # not tried first: what is off is told
-        how = Geometry(kernel, stride, padding, dilation, more, transposed=True, groups=1).mirrored(taken, filters)
-    if how is None:
-        return ["no kernel takes it"]
-    params = {"weight": filters, "bias": put(shift)}
-    form = mirrored(how, taken, slopes.to(device), params, frozenset(params))["weight"]
-    if not isinstance(form, Convolved):
-        return ["its gradients are not made by kernels"]
-    total = torch.zeros(weight.shape, dtype=torch.float64, device=device)
-    form.add_weighted_sum([total], put(weights), counted=None)
-    pairs = {
-        "forward": (how.transposed(taken, filters, None), wanted),
-        "forward with ReLU": (
-            how.transposed(taken, filters, params["bias"], relu=True),
-            (wanted + shift[:, None, :, None, None]).relu(),
-        ),
-        "back": (how.forward(put(slopes), filters, None)[0], of_input),
-        "square_norms": (form.square_norms(), gradients.flatten(2).square().sum(2)),
-        "the sum": (total, (weights.double()[..., None, None, None, None] * gradients).sum(1)),
-    }
-    off = {what: (made.cpu().double().view(right.shape) - right).abs().max() for what, (made, right) in pairs.items()}
-    shares = {what: float(apart / pairs[what][1].abs().max()) for what, apart in off.items()}
-    return [f"{what} is off by {share:.1e}" for what, share in shares.items() if not share <= tolerance]
-
-
 def _padded(
     convolution: Any, put: list[Tensor], chosen: Tensor | None, shape: Any, products: Any, gradients: Any
 ) -> list[str]:
@@ -335,9 +248,7 @@ def _padded(
     made = [
         [
             convolution.forward(x, weight, shift, shape, tiles=products, **few)[0],
-            convolution.forward(x, weight, shift, shape, tiles=products, first=True, **few)[0],
-            convolution.channels_last(flat, flat, **few),
-            convolution.back(grad, chosen, weight, shape, x=x, tiles=products, **few),
+            convolution.back(grad, chosen, weight, shape, tiles=products, **few),
             convolution.back(flat, None, weight, bare, tiles=products, **few),
             *([] if chosen is None else [convolution.unpool(grad, chosen, shape, **few)]),
             *(part.flatten(0, 1) for part in convolution.square_norms(x, flat, None, bare, **how, **few)),
@@ -448,7 +359,7 @@ def _jobs(name: str, *, runs: int, lot: int) -> Iterator[tuple[str, Any, list[Ti
         convolution.forward(x, weight, shift, pooled, relu=True, tiles=tiles)
 
     def back(tiles: Tiles | None) -> None:
-        convolution.back(grad, None, weight, shape, x=x, tiles=tiles)
+        convolution.back(grad, None, weight, shape, tiles=tiles)
 
     def norms(tiles: Tiles | None) -> None:
         convolution.square_norms(x, grad, None, shape, runs=runs, bias=True, keep=True, tiles=tiles)
@@ -466,7 +377,7 @@ def _jobs(name: str, *, runs: int, lot: int) -> Iterator[tuple[str, Any, list[Ti
         chosen = torch.randint(0, 4, grad.shape, dtype=torch.uint8, device="cuda").contiguous(**last)
 
         def back_of_pool(tiles: Tiles | None) -> None:
-            convolution.back(grad, chosen, weight, pooled, x=x, tiles=tiles)
+            convolution.back(grad, chosen, weight, pooled, tiles=tiles)
 
         def norms_of_pool(tiles: Tiles | None) -> None:
             convolution.square_norms(x, grad, chosen, pooled, runs=runs, bias=True, keep=True, tiles=tiles)

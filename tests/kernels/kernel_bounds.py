@@ -79,15 +79,10 @@ def convolutions(dice: random.Random, module: Any) -> None:
         drawn = torch.randint(0, shape.pool**2, (runs * lot, *shape.pooled, shape.rows), generator=maker)
         chosen = drawn.to(torch.uint8).permute(0, 3, 1, 2)
     if hasattr(module, "forward"):
-        how = {"relu": dice.random() < 0.5, "first": dice.random() < 0.3}
-        module.forward(x, weight, shift, shape, counts=counts, **how)
-        module.back(grad, chosen, weight, shape, x=x if dice.random() < 0.5 else None, counts=counts)
-        put = torch.randn(runs, shape.channels, generator=maker)
-        module.back(grad, chosen, weight, shape, bias=put, relu=dice.random() < 0.5, counts=counts)
-    if hasattr(module, "unpool"):
-        module.channels_last(grad, grad if dice.random() < 0.5 else None, counts=counts)
-        if chosen is not None:
-            module.unpool(grad, chosen, shape, counts=counts)
+        module.forward(x, weight, shift, shape, relu=dice.random() < 0.5, counts=counts)
+        module.back(grad, chosen, weight, shape, counts=counts)
+    if hasattr(module, "unpool") and chosen is not None:
+        module.unpool(grad, chosen, shape, counts=counts)
     if not hasattr(module, "square_norms"):
         return
     kind: dict[str, Any] = {"bias": bias, "dtype": dice.choice((torch.float32, torch.float64))}
@@ -129,9 +124,8 @@ def several(dice: random.Random, module: Any) -> None:
     tiles = (16, 16 * down * right, wide, 1, dice.choice((0, 1, -2)), down, right)
     assert module.takes(shape, tiles, back=False)
     module.product(x, weight, shift, shape, back=False, relu=dice.random() < 0.5, counts=counts, tiles=tiles)
-    before = x if dice.random() < 0.7 else None
     bare = shape._replace(pool=1)
-    module.product(grad, weight, None, bare, back=True, before=before, counts=counts, tiles=tiles)
+    module.product(grad, weight, None, bare, back=True, counts=counts, tiles=tiles)
 
 
 def norms(dice: random.Random, module: Any) -> None:
@@ -178,12 +172,10 @@ def far(module: Any, fused: Any) -> None:
     chosen = torch.empty(4 * runs * lot, *shape.pooled, 16, dtype=torch.uint8).permute(0, 3, 1, 2)
     assert min(x.numel(), flat.numel()) > 2**31
     weight, shift = torch.empty(4 * runs, 16, 16, 3, 3), torch.empty(4 * runs, 16)
-    for first in (False, True):
-        module.forward(x, weight, shift, shape, first=first)
+    module.forward(x, weight, shift, shape)
     module.unpool(grad, chosen, shape)
-    module.channels_last(torch.empty(x.shape), None)
     module.back(flat, None, weight, spread)
-    module.back(grad, chosen, weight, shape, x=x)
+    module.back(grad, chosen, weight, shape)
     wide = shape._replace(height=112, width=112, stride=(2, 2), pool=1)  # as far, from an output of a quarter
     module.back(flat[: 3 * runs * lot // 10 * 4], None, weight, wide)
     for keep in (False, True):

@@ -42,23 +42,16 @@ def forward(
     shape: Shape,
     *,
     relu: bool = False,
-    first: bool = False,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    layout = torch.contiguous_format if first else torch.channels_last
     out = _convolved(x.double(), weight.double(), None if bias is None else bias.double(), shape)
     out = out.relu() if relu else out
     if shape.pool == 1:
-        return _wanted(out.float(), counts).contiguous(memory_format=layout), None
+        return _wanted(out.float(), counts).contiguous(memory_format=torch.channels_last), None
     largest, index = F.max_pool2d(out, shape.pool, return_indices=True)
     row, column = index // shape.out_width, index % shape.out_width
     which = (row % shape.pool * shape.pool + column % shape.pool).to(torch.uint8)
-    return _wanted(largest.float(), counts).contiguous(memory_format=layout), which
-
-
-def channels_last(grad: Tensor, after: Tensor | None, *, counts: Tensor | None = None) -> Tensor:
-    found = grad if after is None else torch.where(after <= 0, 0, grad)
-    return _wanted(found, counts).contiguous(memory_format=torch.channels_last)
+    return _wanted(largest.float(), counts).contiguous(memory_format=torch.channels_last), which
 
 
 def back(
@@ -67,9 +60,6 @@ def back(
     weight: Tensor,
     shape: Shape,
     *,
-    bias: Tensor | None = None,
-    relu: bool = False,
-    x: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> Tensor:
     grad = grad if chosen is None else unpool(grad, chosen, shape)
@@ -77,10 +67,7 @@ def back(
         leaf = torch.zeros(len(grad), shape.channels, shape.height, shape.width, dtype=torch.float64).requires_grad_()
         out = _convolved(leaf, weight.double(), None, shape)
     found = torch.autograd.grad(out, leaf, grad.double())[0]
-    if bias is not None:
-        found = (found.unflatten(0, (len(bias), -1)) + bias[:, None, :, None, None]).flatten(0, 1)
-    found = (found.relu() if relu else found).float()
-    return _wanted(found if x is None else torch.where(x <= 0, 0, found), counts)
+    return _wanted(found.float(), counts)
 
 
 def _each(x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: int, bias: bool) -> Tensor:

@@ -29,10 +29,9 @@ FAULTS = (
     ("convolution", "inside, known = example < lot, n < S.R", "inside, known = example <= lot, n < S.R"),
     ("convolution", "inside, known = example < lot, n < S.C", "inside, known = example < lot, n <= S.C"),
     ("convolution", "(y < S.OH * S.POOL) & (z < S.OW * S.POOL)", "(z < S.OW * S.POOL)"),
-    ("slopes", "inside & (y < OH) & (z < OW)", "inside & (z < OW)"),
-    ("slopes", "inside = (r < R)[:, None] & (p < P)[None, :]", "inside = (r < R)[:, None]"),
+    ("convolution", "inside & (y < OH) & (z < OW)", "inside & (z < OW)"),
     (
-        "slopes",
+        "convolution",
         "tl.load(counts + example // lot, mask=inside, other=0)",
         "tl.load(counts + example, mask=inside, other=0)",
     ),
@@ -103,8 +102,7 @@ def with_taps(module: ModuleType) -> SimpleNamespace:
 
 
 _OWN = {
-    "convolution": ("forward", "back"),
-    "slopes": ("unpool", "channels_last"),
+    "convolution": ("forward", "back", "unpool"),
     "gradients": ("square_norms", "sum_rows", "weighted_sum"),
 }
 

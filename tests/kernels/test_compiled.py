@@ -22,28 +22,29 @@ STRIDED = Shape(8, 15, 15, 16, 6, 6, (4, 4), (2, 2), (0, 0), (1, 1), 1)
 LOT = 185
 
 
-def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool, relu: bool = False) -> str:
+def assembly(shape: Shape, tiles: tuple[int, ...], precision: str, *, back: bool) -> str:
     """`forward` or `back` as PTX for sm_90, with its arguments as a population's are."""
     m, n, k, warps, stages = tiles
     read = shape.rows if back else shape.channels
     x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
-    numbers = [LOT, *grad, *x] if back else [LOT, *x]
+    numbers = [LOT, *(grad if back else x)]
     kernel: Any = convolution._back if back else convolution._forward
-    given: dict[str, Any] = dict(zip(kernel.arg_names[6:], [*numbers, settings(shape)], strict=False))
-    given |= {"BIAS": True, "RELU": relu, "PRECISION": precision, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
-    given |= {"AHEAD": convolution._ahead(stages, read, k, shape), "CLOSE": stages < 0, "COUNTED": True, "FIRST": False}
+    first = kernel.arg_names.index("lot")
+    given: dict[str, Any] = dict(zip(kernel.arg_names[first:], [*numbers, settings(shape)], strict=False))
+    given |= {"BIAS": True, "RELU": False, "PRECISION": precision, "BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}
+    given |= {"AHEAD": convolution._ahead(stages, read, k, shape), "CLOSE": stages < 0, "COUNTED": True}
     return compiled(kernel, given, warps, stages, pool=shape.pool)
 
 
 def by_blocks(shape: Shape, tiles: tuple[int, ...]) -> str:
-    """The way back of several positions at once, behind a ReLU."""
+    """The way back of several positions at once."""
     m, _, k, warps, stages, down, right = tiles
-    x, grad = (_strides(*sizes) for sizes in ((shape.channels, *shape[1:3]), (shape.rows, *shape.pooled)))
+    grad = _strides(shape.rows, *shape.pooled)
     sizes = (shape.rows, shape.out_height, shape.out_width, shape.channels, shape.height, shape.width)
     block = blocks.Block(*sizes, 2 - shape.padding[0], 2 - shape.padding[1], down, right, 1)
-    numbers = [LOT, *grad, *x, block]
-    given: dict[str, Any] = dict(zip(blocks._blocks.arg_names[7:], numbers, strict=False))
-    given |= {"BIAS": False, "RELU": False, "MASKED": True, "PRECISION": "tf32", "BLOCK_M": m, "BLOCK_K": k}
+    numbers = [LOT, *grad, block]
+    given: dict[str, Any] = dict(zip(blocks._blocks.arg_names[6:], numbers, strict=False))
+    given |= {"BIAS": False, "RELU": False, "PRECISION": "tf32", "BLOCK_M": m, "BLOCK_K": k}
     given |= {"AHEAD": False, "CLOSE": stages < 0, "COUNTED": True}
     return compiled(blocks._blocks, given, warps, stages)
 
@@ -110,7 +111,7 @@ DILATED = Shape(16, 9, 9, 16, 4, 4, (4, 4), (2, 2), (2, 1), (2, 1), 1)
 def test_no_kernel_has_two_numbers_in_a_register(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The assembler may lose what such a pair is moved by: it read the gradient two rows and a column beside, off by 0.8."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    made = assembly(DILATED, (64, 16, 16, 2, 0), "tf32x3", back=True, relu=True)
+    made = assembly(DILATED, (64, 16, 16, 2, 0), "tf32x3", back=True)
     assert "mma.sync" in made
     assert "16x2" not in made
 

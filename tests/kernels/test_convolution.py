@@ -28,7 +28,7 @@ from ..gradients.plain_autograd import assert_agrees, drawn
 from . import plain_convolution, plain_normalisation
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("forward", "back", "unpool", "channels_last", "square_norms", "sum_rows", "weighted_sum")
+NAMES = ("forward", "back", "unpool", "square_norms", "sum_rows", "weighted_sum")
 
 
 @pytest.mark.slow
@@ -148,7 +148,7 @@ def test_kernels_are_tried_with_the_digits_that_steps_have(caplog: pytest.LogCap
         assert not caplog.messages
         torch.set_float32_matmul_precision("high")
         found = _asked(way, POOLED)
-    assert len(caplog.messages) == 2
+    assert len(caplog.messages) == 1
     assert all(message.startswith("back of ") and "(high)" in message for message in caplog.messages)
     for one, other in zip(found, right, strict=True):
         torch.testing.assert_close(one, other)
@@ -166,7 +166,7 @@ def _asked(way: Any, shape: kernels.Shape) -> list[torch.Tensor]:
         x.new_ones(2, shape.rows),
         torch.tensor([2, 2]),
     )
-    out, chosen = way.forward(x, weight, bias, shape, relu=True, first=False, counts=counts)
+    out, chosen = way.forward(x, weight, bias, shape, relu=True, counts=counts)
     slopes = [] if chosen is None else [way.unpool(out, chosen, shape, counts=counts)]
     shares = torch.ones(2, 2)
     how = {"runs": 2, "bias": True, "counts": counts}
@@ -174,9 +174,8 @@ def _asked(way: Any, shape: kernels.Shape) -> list[torch.Tensor]:
     kept = way.square_norms(x, out, chosen, shape, keep=True, **how)[1]
     sums = [way.weighted_sum(x, out, chosen, shares, shape, bias=True, dtype=torch.float64)]
     sums += [way.sum_rows(kept, shares, shape, bias=True, dtype=torch.float64)]
-    whole = way.channels_last(out.contiguous(), None, counts=counts)
-    back = [way.back(out, chosen, weight, shape, x=before, counts=counts) for before in (None, x)]
-    return [out, *slopes, norms, kept, *sums[0], *sums[1], whole, *back]
+    back = way.back(out, chosen, weight, shape, counts=counts)
+    return [out, *slopes, norms, kept, *sums[0], *sums[1], back]
 
 
 @pytest.mark.parametrize("shape", [DILATED, POOLED], ids=["dilated", "pooled"])
@@ -191,7 +190,7 @@ def test_a_kernel_that_is_off_at_a_shape_is_not_used_there(
 
         def wrong(*args: Any, **how: Any) -> Any:
             found = right(*args, **how)
-            if name != "channels_last" and shape not in args:
+            if shape not in args:
                 return found
             parts = found if isinstance(found, tuple) else (found,)
             spoilt = parts[0].clone()
@@ -296,7 +295,7 @@ def test_a_kernel_that_does_not_compile_at_a_shape_is_stood_in_for(caplog: pytes
         found = _asked(CheckedConvolutions(_one_of_all(back=back)), POOLED)
     assert [("does not run" in said, "back of" in said, "resource" in said) for said in caplog.messages] == [
         (True, True, False)
-    ] * 2
+    ]
     for one, other in zip(found, _asked(plain_convolution, POOLED), strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5, check_stride=False)
 
@@ -328,13 +327,13 @@ def test_a_kernel_is_tried_anew_where_numbers_begin_beside_a_line_of_memory() ->
     """One that reads whole lines is compiled for those that do not, and another for those that do."""
     starts: list[int] = []
 
-    def channels_last(grad: torch.Tensor, after: torch.Tensor | None, **how: Any) -> Any:
+    def back(grad: torch.Tensor, *rest: Any, **how: Any) -> Any:
         starts.append(grad.data_ptr() % 16)
-        return plain_convolution.channels_last(grad, after, **how)
+        return plain_convolution.back(grad, *rest, **how)
 
-    way, room = CheckedConvolutions(_one_of_all(channels_last=channels_last)), torch.ones(41)
+    way, room, weight = CheckedConvolutions(_one_of_all(back=back)), torch.ones(129), torch.ones(1, 4, 3, 3, 3)
     for first in (0, 1, 0):
-        way.channels_last(room[first : first + 40].view(2, 5, 2, 2), None)
+        way.back(room[first : first + 128].view(2, 4, 4, 4), None, weight, DILATED)
     assert starts == [0, 0, 0, 4, 4, 4, 0]  # of made-up numbers twice
 
 
@@ -457,16 +456,18 @@ def test_what_has_agreed_is_believed_of_the_same_kernel_alone(other: str) -> Non
 
 @pytest.mark.parametrize("other", ["sizes", "dtype"])
 def test_nor_is_it_believed_of_tensors_of_other_sizes_or_digits(other: str) -> None:
-    usual = torch.ones(2, 5, 4, 4)
+    usual, chosen = torch.ones(2, 5, 3, 3), torch.zeros(2, 5, 3, 3, dtype=torch.uint8)
     grad = usual[:, :3] if other == "sizes" else usual.double()
 
-    def channels_last(given: torch.Tensor, after: torch.Tensor | None, **how: Any) -> Any:
+    def unpool(given: torch.Tensor, *rest: Any, **how: Any) -> Any:
         wrong = (given.shape[1], given.dtype) == (grad.shape[1], grad.dtype)
-        return plain_convolution.channels_last(given, after, **how) + 5 * wrong
+        return plain_convolution.unpool(given, *rest, **how) + 5 * wrong
 
-    tried = CheckedConvolutions(_one_of_all(channels_last=channels_last))
-    assert torch.equal(tried.channels_last(usual, None), usual)
-    assert torch.equal(tried.channels_last(grad, None), grad)
+    tried = CheckedConvolutions(_one_of_all(unpool=unpool))
+    for given in (usual, grad):
+        picks = chosen[:, : given.shape[1]]
+        wanted = plain_convolution.unpool(given, picks, POOLED)
+        assert torch.equal(tried.unpool(given, picks, POOLED), wanted)
 
 
 def test_a_kernel_that_is_wrong_about_which_position_of_a_pool_was_the_largest_is_not_used() -> None:

@@ -71,11 +71,8 @@ def _patch(
 
 
 @triton.jit
-def _put(
-    acc, out, before, run, lot, m, first, b_n, b_c, b_h, b_w, COLUMNS: tl.constexpr, S: tl.constexpr,
-    HIGH: tl.constexpr, WIDE: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
-    """The columns of a product `[m, COLUMNS]` from `first` on, behind the ReLU that gave `before`, to their places."""
+def _put(acc, out, run, lot, m, first, COLUMNS: tl.constexpr, S: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr):
+    """The columns of a product `[m, COLUMNS]` from `first` on to their places."""
     n = first + tl.arange(0, COLUMNS)
     r, down, right = n % S.R, n // (S.RIGHT * S.R), (n // S.R) % S.RIGHT
     hidden = nought(lot)
@@ -88,11 +85,6 @@ def _put(
         wanted = wanted & (row[:, None] < S.OH - down[None, :])
     if S.OW % S.RIGHT > 0:
         wanted = wanted & (column[:, None] < S.OW - right[None, :])
-    if MASKED:  # what the activation before has put to zero sends nothing back
-        corner = (example - earliest) * b_n + row * b_h + column * b_w
-        was = corner[:, None] + (down * b_h + right * b_w + r * b_c)[None, :]
-        values = tl.load(before + (run * lot + earliest) * b_n + was, mask=wanted, other=1.0)
-        acc = tl.where(values <= 0, 0.0, acc)
     at = ((example - earliest) * (S.OH * S.OW) + row * S.OW + column) * S.R
     put = at[:, None] + ((down * S.OW + right) * S.R + r)[None, :]
     tl.store(out + (run * lot + earliest) * (S.OH * S.OW * S.R) + put, acc, mask=wanted)
@@ -100,8 +92,8 @@ def _put(
 
 @triton.jit(do_not_specialize=["lot"])
 def _blocks(
-    x, weight, bias, out, chosen, before, counts, lot, x_n, x_c, x_h, x_w, b_n, b_c, b_h, b_w, S: tl.constexpr,
-    BIAS: tl.constexpr, RELU: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+    x, weight, bias, out, chosen, counts, lot, x_n, x_c, x_h, x_w, S: tl.constexpr,
+    BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr, AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
@@ -160,14 +152,12 @@ def _blocks(
         tl.store(chosen + at, which.to(tl.uint8), mask=inside[:, None])
     else:
         HALF: tl.constexpr = S.DOWN * S.RIGHT * S.R // 2
-        if (
-            S.DOWN * S.RIGHT > 1
-        ):  # the halves of the blocks: both, with what was before them, take more registers than there are
+        if S.DOWN * S.RIGHT > 1:  # the halves of the blocks: both at once take more registers than there are
             one, other = tl.split(tl.permute(tl.reshape(acc, [BLOCK_M, 2, HALF]), (0, 2, 1)))
-            _put(one, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, HALF, S, HIGH, WIDE, MASKED)
-            _put(other, out, before, run, lot, m, HALF, b_n, b_c, b_h, b_w, HALF, S, HIGH, WIDE, MASKED)
+            _put(one, out, run, lot, m, 0, HALF, S, HIGH, WIDE)
+            _put(other, out, run, lot, m, HALF, HALF, S, HIGH, WIDE)
         else:
-            _put(acc, out, before, run, lot, m, 0, b_n, b_c, b_h, b_w, S.R, S, HIGH, WIDE, MASKED)
+            _put(acc, out, run, lot, m, 0, S.R, S, HIGH, WIDE)
 
 
 def takes(shape: Shape, tiles: tuple[int, ...], *, back: bool) -> bool:
@@ -214,7 +204,6 @@ def product(
     *,
     back: bool,
     relu: bool = False,
-    before: Tensor | None = None,
     counts: Tensor | None,
     tiles: tuple[int, ...],
 ) -> tuple[Tensor, Tensor | None]:
@@ -222,13 +211,12 @@ def product(
 
     tiles: blocks, columns, numbers of a patch, warps, stages of loads (0: one product ahead; below 0: as many, through the
     first cache), height and width of a block.
-    before: what came out of the ReLU before, for `back`.
     """
     m, _, k, warps, stages, down, right = tiles
     if precision() == "tf32x3":  # as launched_tiles of honestdp.kernels.tiles has it
         m, warps = 64, 2
-    if max(x.stride(0), 0 if before is None else before.stride(0)) * m >= _FAR:  # a program's offsets have 32 bits
-        x, before = x.contiguous(), None if before is None else before.contiguous()
+    if x.stride(0) * m >= _FAR:  # a program's offsets have 32 bits
+        x = x.contiguous()
     runs, lot = len(weight), len(x) // len(weight)
     if back:
         packed = weight.flip(3, 4).permute(0, 2, 3, 4, 1)
@@ -245,10 +233,10 @@ def product(
     numbers = (down + 2) * (right + 2) * sizes[0] // k
     _blocks[(triton.cdiv(blocks, m), runs)](
         x, _matrix(packed, down, right), out if bias is None else bias.contiguous(), out,
-        out.view(torch.uint8) if chosen is None else chosen, out if before is None else before,
+        out.view(torch.uint8) if chosen is None else chosen,
         out.view(torch.int32) if counts is None else counts, lot, *x.stride(),
-        *((0, 0, 0, 0) if before is None else before.stride()), Block(*sizes, *padding, down, right, pool), BIAS=bias is not None,
-        RELU=relu, MASKED=before is not None, PRECISION=precision(), BLOCK_M=m, BLOCK_K=k,
+        Block(*sizes, *padding, down, right, pool), BIAS=bias is not None,
+        RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_K=k,
         AHEAD=stages == 0 and numbers <= _MOST_WRITTEN_OUT, CLOSE=stages < 0, COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip

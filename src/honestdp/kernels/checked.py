@@ -361,7 +361,7 @@ class _OfLayers(Checked):
         return not _BY_TENSORS.get() and super()._agrees(name, values, how)
 
     def _likes(self, name: str, values: Sequence[Any], how: Mapping[str, Any]) -> Call:
-        roles = dict(enumerate(self.roles[name])) | {"x": "examples", "bias": "runs", "counts": "runs"}
+        roles = dict(enumerate(self.roles[name])) | {"counts": "runs"}
         every: dict[Any, Any] = {**dict(enumerate(values)), **how}
         counted = [len(each) for at, each in every.items() if isinstance(each, Tensor) and roles[at] != "examples"]
         runs = min(2, how.get("runs") or next(iter(counted), 1))
@@ -404,7 +404,6 @@ class CheckedConvolutions(_OfLayers):
         "forward": ("examples", "runs", "runs"),
         "back": ("examples", "examples", "runs"),
         "unpool": ("examples", "examples"),
-        "channels_last": ("examples", "examples"),
         "square_norms": ("examples", "examples", "examples"),
         "sum_rows": ("lots", "lots"),
         "weighted_sum": ("examples", "examples", "examples", "lots"),
@@ -440,8 +439,7 @@ class CheckedConvolutions(_OfLayers):
         if not whole:
             by = share(name, shape, _precision(), how.get("dtype"))
             large = [each.abs() if isinstance(each, Tensor) else each for each in values]
-            own = how | {"bias": how["bias"].abs()} if isinstance(how.get("bias"), Tensor) else how
-            absolute = _outputs(getattr(EXACT, name), (large, own))
+            absolute = _outputs(getattr(EXACT, name), (large, how))
         if name == "forward" and right[1] is not None and made[1] is not None:
             # Which of a pool's positions: one of which the number is the largest, but for the rounding of both.
             assert shape is not None

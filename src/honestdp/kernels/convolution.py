@@ -1,8 +1,8 @@
 """GPU kernels for convolutions of a population, without windows: products that read the input through the kernel's holes.
 
 `forward` multiplies what each position sees of the input by its run's weight, and may take the largest of every pool of positions
-at once, so that what is dropped is never written. `back` is the same product the other way. Norms and sums of the gradients of
-examples are in honestdp.kernels.gradients, the gradient of an output behind a pool or a ReLU in honestdp.kernels.slopes.
+at once, so that what is dropped is never written. `back` is the same product the other way; `unpool` spreads the gradient of an
+output over its pool. Norms and sums of the gradients of examples are in honestdp.kernels.gradients.
 
 Values lie channels last: `[examples, height, width, channels]`, the examples of all runs one after the other. An input may lie in
 any way. Products are taken in TensorFloat-32 where torch is told so, else with three such products, which is float32 but for its
@@ -20,11 +20,9 @@ from honestdp.kernels import Shape, blocks
 from honestdp.kernels.blocks import _larger
 from honestdp.kernels.gradients import square_norms, sum_rows, weighted_sum
 from honestdp.kernels.hidden import nought
-from honestdp.kernels.slopes import channels_last, unpool
-from honestdp.kernels.tensors import put_on
 from honestdp.kernels.tiles import block_tiles, launched_tiles, one_position, precision, settings
 
-__all__ = ["back", "channels_last", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
+__all__ = ["back", "forward", "square_norms", "sum_rows", "unpool", "weighted_sum"]
 
 
 @triton.jit
@@ -41,7 +39,7 @@ def _window(start, top, left, inside, tap, c, x_c, x_h, x_w, S: tl.constexpr):
 def _forward(
     x, weight, bias, out, chosen, counts, lot, x_n, x_c, x_h, x_w, S: tl.constexpr, BIAS: tl.constexpr,
     RELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr, FIRST: tl.constexpr,
+    AHEAD: tl.constexpr, CLOSE: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
     PARTS: tl.constexpr = S.POOL * S.POOL
@@ -101,11 +99,6 @@ def _forward(
             acc = tl.where(acc <= 0, 0.0, acc)
     pools = tl.program_id(0) * (BLOCK_M // PARTS) + tl.arange(0, BLOCK_M // PARTS)
     at = (run * lot * (S.OH * S.OW) + pools)[:, None] * S.R + n[None, :]
-    if FIRST:  # the channels first: as the output is flattened
-        put = (run * lot + pools // (S.OH * S.OW))[:, None] * (S.R * S.OH * S.OW) + n[None, :] * (S.OH * S.OW)
-        put += (pools % (S.OH * S.OW))[:, None]
-    else:
-        put = at
     wanted = (pools < lot * (S.OH * S.OW))[:, None] & known[None, :]
     if S.POOL > 1:
         if S.POOL == 2:
@@ -119,10 +112,10 @@ def _forward(
             parts = tl.reshape(acc, [BLOCK_M // PARTS, PARTS, BLOCK_N])
             places = tl.broadcast_to(tl.arange(0, PARTS)[None, :, None], [BLOCK_M // PARTS, PARTS, BLOCK_N])
             largest, which = tl.reduce((parts, places), 1, _larger)
-        tl.store(out + put, largest, mask=wanted)
+        tl.store(out + at, largest, mask=wanted)
         tl.store(chosen + at, which.to(tl.uint8), mask=wanted)
     else:
-        tl.store(out + put, acc, mask=wanted)
+        tl.store(out + at, acc, mask=wanted)
 
 
 @triton.jit
@@ -145,8 +138,8 @@ def _received(start, picks, row, column, inside, tap, o, g_c, g_h, g_w, S: tl.co
 
 @triton.jit(do_not_specialize=["lot"])
 def _back(
-    grad, chosen, weight, out, x, counts, lot, g_n, g_c, g_h, g_w, x_n, x_c, x_h, x_w, S: tl.constexpr,
-    RELU: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    grad, chosen, weight, out, counts, lot, g_n, g_c, g_h, g_w, S: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     AHEAD: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(2).to(tl.int64)
@@ -187,10 +180,27 @@ def _back(
                     values = _received(start, picks, row, column, every, tap, o, g_c, g_h, g_w, S)
                 matrix = tl.load(weights + k[:, None], mask=(k < K)[:, None] & known[None, :], other=0.0)
                 acc = tl.dot(values, matrix, acc, input_precision=PRECISION)
-        if RELU:  # what the activation before has put to zero sends nothing back
-            before = x + (run * lot + example) * x_n + (place // S.W) * x_h + (place % S.W) * x_w
-            acc = tl.where(tl.load(before[:, None] + (n * x_c)[None, :], mask=wanted, other=1.0) <= 0, 0.0, acc)
     tl.store(out + (run * lot * (S.H * S.W) + m)[:, None] * S.C + n[None, :], acc, mask=wanted)
+
+
+@triton.jit(do_not_specialize=["lot", "examples"])
+def _unpool(
+    grad, chosen, out, counts, lot, examples, g_n, g_c, g_h, g_w, R: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    H: tl.constexpr, W: tl.constexpr, POOL: tl.constexpr, COUNTED: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < examples.to(tl.int64) * (R * H * W)
+    o, place = (at % R).to(tl.int32), at // R
+    column, above = (place % W).to(tl.int32), place // W
+    row, example = (above % H).to(tl.int32), above // H
+    y, z = row // POOL, column // POOL
+    seen = inside & (y < OH) & (z < OW)
+    if COUNTED:  # the others are zeros, and nothing is read of them
+        seen = seen & (example % lot < tl.load(counts + example // lot, mask=inside, other=0))
+    picked = tl.load(chosen + (example * (OH * OW) + y * OW + z) * R + o, mask=seen, other=255).to(tl.int32)
+    values = tl.load(grad + example * g_n + o * g_c + y * g_h + z * g_w, mask=seen, other=0.0)
+    mine = seen & (picked == (row % POOL) * POOL + column % POOL)
+    tl.store(out + at, tl.where(mine, values, 0.0), mask=inside)
 
 
 _MOST_WRITTEN_OUT = 9
@@ -209,23 +219,22 @@ def forward(
     shape: Shape,
     *,
     relu: bool = False,
-    first: bool = False,
     counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """x `[examples, channels, height, width]`; weight `[runs, rows, channels, *kernel]`; bias `[runs, rows]`.
 
     The output `[examples, rows, height, width]`, channels last in memory, and of a pool which position was the largest.
-    relu: whether what is below zero becomes zero. first: the channels of the output are to lie first.
+    relu: whether what is below zero becomes zero.
     counts: `[runs]` int32, how many examples of each run are wanted; those behind them are zeros, or what they would be.
     """
     several = tiles or block_tiles(shape, back=False)
-    if not first and blocks.takes(shape, several, back=False):
+    if blocks.takes(shape, several, back=False):
         return blocks.product(x, weight, bias, shape, back=False, relu=relu, counts=counts, tiles=several)
     runs, examples, (height, width) = len(weight), len(x), shape.pooled
     packed = weight.permute(0, 1, 3, 4, 2).contiguous()
     last = (examples, height, width, shape.rows)
-    out = torch.empty((examples, shape.rows, height, width) if first else last, dtype=torch.float32, device=x.device)
+    out = torch.empty(last, dtype=torch.float32, device=x.device)
     chosen = torch.empty(last, dtype=torch.uint8, device=x.device) if shape.pool > 1 else None
     m, n, k, warps, stages = one_position(tiles) or launched_tiles(shape, back=False)
     grid = (triton.cdiv(examples // runs * height * width * shape.pool**2, m), triton.cdiv(shape.rows, n), runs)
@@ -233,10 +242,10 @@ def forward(
         x, packed, packed if bias is None else bias.contiguous(), out, out.view(torch.uint8) if chosen is None else chosen,
         out.view(torch.int32) if counts is None else counts, examples // runs, *x.stride(), settings(shape),
         BIAS=bias is not None, RELU=relu, PRECISION=precision(), BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
-        AHEAD=_ahead(stages, shape.channels, k, shape), CLOSE=stages < 0, COUNTED=counts is not None, FIRST=first,
+        AHEAD=_ahead(stages, shape.channels, k, shape), CLOSE=stages < 0, COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip
-    return out if first else out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
+    return out.permute(0, 3, 1, 2), None if chosen is None else chosen.permute(0, 3, 1, 2)
 
 
 def back(
@@ -245,33 +254,40 @@ def back(
     weight: Tensor,
     shape: Shape,
     *,
-    bias: Tensor | None = None,
-    relu: bool = False,
-    x: Tensor | None = None,
     counts: Tensor | None = None,
     tiles: tuple[int, ...] | None = None,
 ) -> Tensor:
     """The gradient of the input `[examples, channels, height, width]` from that of the output, as `forward` gives it.
 
-    bias `[runs, channels]`, relu: what is put on behind it, where it is the output of a transposed convolution.
-    x: the input, where it came out of a ReLU and the gradient of what went into that is wanted. counts: as for `forward`.
+    counts: as for `forward`.
     """
-    if bias is not None or relu:
-        out = back(grad, chosen, weight, shape, x=x, counts=counts, tiles=tiles)
-        return put_on(out, bias, relu=relu)
     several = tiles or block_tiles(shape, back=True)
     if chosen is None and blocks.takes(shape, several, back=True):
-        return blocks.product(grad, weight, None, shape, back=True, before=x, counts=counts, tiles=several)[0]
+        return blocks.product(grad, weight, None, shape, back=True, counts=counts, tiles=several)[0]
     runs, examples = len(weight), len(grad)
     packed = weight.permute(0, 2, 3, 4, 1).contiguous()
     out = torch.empty(examples, shape.height, shape.width, shape.channels, dtype=torch.float32, device=grad.device)
     m, n, k, warps, stages = one_position(tiles) or launched_tiles(shape, back=True)
     grid = (triton.cdiv(examples // runs * shape.height * shape.width, m), triton.cdiv(shape.channels, n), runs)
     _back[grid](
-        grad, out.view(torch.uint8) if chosen is None else chosen, packed, out, out if x is None else x,
+        grad, out.view(torch.uint8) if chosen is None else chosen, packed, out,
         out.view(torch.int32) if counts is None else counts, examples // runs, *grad.stride(),
-        *((0, 0, 0, 0) if x is None else x.stride()), settings(shape), RELU=x is not None, PRECISION=precision(),
+        settings(shape), PRECISION=precision(),
         BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, AHEAD=_ahead(stages, shape.rows, k, shape), COUNTED=counts is not None,
         num_warps=warps, num_stages=max(1, abs(stages)),
     )  # fmt: skip
+    return out.permute(0, 3, 1, 2)
+
+
+def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
+    """The gradient of the output before its pool, `[examples, rows, out_height, out_width]`, from that of the pool's.
+
+    counts: as for `forward`; the others are zeros.
+    """
+    out = torch.empty(len(grad), shape.out_height, shape.out_width, shape.rows, dtype=torch.float32, device=grad.device)
+    sizes = (shape.rows, *shape.pooled, shape.out_height, shape.out_width, shape.pool)
+    wanted, lot = (out.view(torch.int32), 1) if counts is None else (counts, len(grad) // len(counts))
+    _unpool[(triton.cdiv(out.numel(), 1024),)](
+        grad, chosen, out, wanted, lot, len(grad), *grad.stride(), *sizes, COUNTED=counts is not None, BLOCK=1024
+    )
     return out.permute(0, 3, 1, 2)

@@ -145,13 +145,6 @@ def _padded(x: Tensor, shape: Shape) -> Tensor:
     return F.pad(x, (wide, wide, high, high)) if high + wide else x
 
 
-def put_on(out: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor:
-    """An output `[examples, channels, height, width]` with the bias `[runs, channels]`, then through a ReLU, in its place."""
-    if bias is not None:
-        _lots(out, len(bias)).add_(bias[:, None, :, None, None])
-    return out.relu_() if relu else out
-
-
 @dataclass(frozen=True)
 class Convolutions:
     """All that the kernels of convolutions do, in this precision; outputs are float32, as theirs are.
@@ -163,7 +156,7 @@ class Convolutions:
     dtype: torch.dtype
 
     def forward(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, *, relu: bool = False, first: bool = False,
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, *, relu: bool = False,
         counts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         runs, (height, width) = len(weight), (shape.out_height, shape.out_width)
@@ -177,8 +170,7 @@ class Convolutions:
             out, index = F.max_pool2d(out, shape.pool, return_indices=True)
             row, column = index // width % shape.pool, index % width % shape.pool
             which = (row * shape.pool + column).to(torch.uint8).contiguous(memory_format=torch.channels_last)
-        layout = torch.contiguous_format if first else torch.channels_last
-        return (out.relu() if relu else out).float().contiguous(memory_format=layout), which
+        return (out.relu() if relu else out).float().contiguous(memory_format=torch.channels_last), which
 
     def unpool(self, grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
         side, (height, width) = shape.pool, shape.pooled
@@ -188,14 +180,9 @@ class Convolutions:
         whole[..., : height * side, : width * side] = spread.reshape(*grad.shape[:2], height * side, width * side)
         return whole.contiguous(memory_format=torch.channels_last)
 
-    def channels_last(self, grad: Tensor, after: Tensor | None, *, counts: Tensor | None = None) -> Tensor:
-        found = grad if after is None else torch.where(after <= 0, 0, grad)
-        return found.contiguous(memory_format=torch.channels_last)
-
     def back(
-        self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, bias: Tensor | None = None,
-        relu: bool = False, x: Tensor | None = None, counts: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+        self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, counts: Tensor | None = None
+    ) -> Tensor:
         runs, (down, right) = len(weight), shape.padding
         whole = (grad if chosen is None else self.unpool(grad, chosen, shape)).to(self.dtype)
         matrix = weight.to(self.dtype).permute(0, 3, 4, 2, 1).reshape(runs, shape.columns, -1)
@@ -205,8 +192,7 @@ class Convolutions:
         for hole, part in zip(_holes(padded, shape), parts, strict=True):
             hole.add_(part)
         inner = padded[..., down : down + shape.height, right : right + shape.width]
-        out = put_on(inner.transpose(1, 2).flatten(0, 1), bias, relu=relu).float()
-        return (out if x is None else torch.where(x <= 0, 0, out)).contiguous(memory_format=torch.channels_last)
+        return inner.transpose(1, 2).flatten(0, 1).float().contiguous(memory_format=torch.channels_last)
 
     def _each(self, x: Tensor, grad: Tensor, chosen: Tensor | None, shape: Shape, runs: int, bias: bool) -> Tensor:
         """`[runs, lot, numbers]`: rows, then columns with the channels last; then the bias."""
