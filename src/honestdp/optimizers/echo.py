@@ -70,25 +70,11 @@ _NOISE_SEED, _INPUT_SEED, _MODEL_SEED = 18, 19, 20
 
 
 @dataclass(frozen=True)
-class Sized(FixedClip):
-    """A rule with nothing to tune that sets its own pace, and keeps in its state's `size` the sum of what was released of n."""
-
-    clip = 1.0
-    own_pace = True
-
-    def query(self, state: State, constants: Constants) -> Query:
-        plain = super().query(state, constants)
-        if not constants.layout.entering:
-            return plain
-        return replace(plain, second=InputNorm(DIRECTION_NOISE * HALF_RANGE * constants.noise))
-
-
-@dataclass(frozen=True)
-class Echo(Sized, name="echo"):
-    """Nothing to tune: the step size follows from the steps, the noise, the lot, and how far noise in the weights moves what the
-    model answers, which is measured on made-up inputs as large as the records are. That every step releases beside the gradient,
-    out of the same noise. Take it where a search is not worth its privacy: it is the default where the loss is a cross-entropy.
-    It sets its own pace and takes no schedule.
+class Echo(FixedClip, name="echo"):
+    """Nothing to tune: the step size follows from the steps, the noise, the lot, and how far noise in the weights moves what
+    the model answers, which is measured on made-up inputs as large as the records are. Every step releases that size beside
+    the gradient, out of the same noise. Take it where a search is not worth its privacy: it is the default where the loss
+    is a cross-entropy. It sets its own pace and takes no schedule.
 
     weight_decay: see `Rule`.
 
@@ -97,11 +83,20 @@ class Echo(Sized, name="echo"):
     Echo()
     """
 
+    clip = 1.0
+    own_pace = True
     by_echo = True
     form = 1  # without momentum, and with a bound on the step
     asks = f"echo: {ASKED}"
 
+    def query(self, state: State, constants: Constants) -> Query:
+        plain = super().query(state, constants)
+        if not constants.layout.entering:
+            return plain
+        return replace(plain, second=InputNorm(DIRECTION_NOISE * HALF_RANGE * constants.noise))
+
     def memory(self, params: Tensor, constants: Constants) -> State:
+        """size: the sum of the releases of n. allowed: ln s by the table of echoes. reach: the longest step."""
         echo = constants.echo
         if echo is None:
             echo = chain(constants.layout).to(params).expand(len(params), -1, -1)
