@@ -36,7 +36,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Secrecy of a search": (
         "search/secret.py", "search/vault.py", "search/cluster/task.py",
     ),
-    "Trials that see no record": ("boundary/rehearsal.py",),
+    "Trials that see no record": ("boundary/vetted.py",),
 }  # fmt: skip
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,

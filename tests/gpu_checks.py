@@ -27,7 +27,7 @@ from honestdp.boundary.capture import UNROLL
 from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, release
+from honestdp.boundary.release import release
 from honestdp.boundary.rounding import grid
 from honestdp.boundary.sampling import PendingLots
 from honestdp.boundary.seed import Seed
@@ -40,7 +40,7 @@ from honestdp.training.train import Interrupted, assemble, train, train_populati
 
 from .kernels.fused_kernels import compare
 from .mnist_models import MODELS
-from .toy_training import MeanOfTokens, moved, opposite_tokens, squared
+from .toy_training import MeanOfTokens, moved, opposite_tokens, squared, vetted_of
 
 CUDA = torch.device("cuda")
 RECORDS = 6000
@@ -312,7 +312,7 @@ def releases_lie_on_their_grid_and_their_noise_is_that_of_an_empty_lot() -> str:
         x = size * torch.randn(1, 300, 784, device=CUDA)
         lot = [Examples(x, y, torch.ones(1, 300, device=CUDA))] if size else []
         quiet, loud = (
-            release(lot, params, Query(number), question=Question(model, cross_entropy), constants=which, noise=source)
+            release(lot, params, Query(number), vetted=vetted_of(model, cross_entropy), constants=which, noise=source)
             for which, source in (
                 (replace(constants, noise=0 * number), noise_source(CUDA, Seed.fixed(1))),
                 (constants, noise_source(CUDA, Seed.fixed(1))),

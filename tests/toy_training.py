@@ -17,8 +17,10 @@ from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import ANSWERED, Constants, Query, SecondQuestion
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, release
+from honestdp.boundary.release import release
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.vetted import Vetted
+from honestdp.gradients import Prepared
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule
 from honestdp.optimizers.rule import stack_rules
@@ -47,6 +49,11 @@ def toy_model(features: int = 5, classes: int = 3, *, seed: int = 0, hidden: int
 def intake_of(model: nn.Module, data: Any, *, loss: Any = None, workers: int = 0) -> Intake:
     x = data[0] if isinstance(data, tuple) else data
     return take_in(model, PrivateData(data), records=len(x), loss=loss, device=CPU, workers=workers)
+
+
+def vetted_of(model: nn.Module, loss: Any, *, rows: int = 1, strict: bool = False) -> Vetted:
+    """What a step is made of, as long as nothing was tested: it is at the first step."""
+    return Vetted(Prepared(model, loss, strict=strict), model, layout_of(model), (), rows)
 
 
 def constants_of(intake: Intake, *, records: int, lot: float, steps: int, noise: Sequence[float]) -> Constants:
@@ -83,7 +90,7 @@ def total(
     constants = Constants(1000, 1.0, 10, sigma, layout, factors)
     lot = Examples(x[None], y[None], torch.ones(1, len(x), device=device))
     source, params = noise_source(device, Seed.fixed(1)), stack([model], layout, device)
-    found = release([lot], params, query, question=Question(model, loss), constants=constants, noise=source)
+    found = release([lot], params, query, vetted=vetted_of(model, loss), constants=constants, noise=source)
     return found.gradient.double()
 
 

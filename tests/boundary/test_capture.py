@@ -18,9 +18,12 @@ from honestdp.boundary import mechanism as module
 from honestdp.boundary.capture import UNROLL, Captured, NotCapturable, Step
 from honestdp.boundary.query import Query
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import PIECE, Question, release
+from honestdp.boundary.release import PIECE, release
 from honestdp.boundary.sampling import Lots
+from honestdp.boundary.vetted import Vetted
+from honestdp.gradients import Prepared, Untouched
 from honestdp.gradients.forms import SHORT
+from honestdp.gradients.layout import layout_of
 from tests.toy_training import constants_of, intake_of, population_of, second_question, toy_data, toy_model
 
 STEPS = 52  # six groups of UNROLL and four more, which no captured shape fits
@@ -112,11 +115,13 @@ class OnGpu(Tensor):
     is_cuda = True
 
 
-class Asked(Question):
+class Asked(Vetted):
     """Gradients of known norms; it notes the weights they get and the precision they would be summed with."""
 
     def __init__(self, norms: Tensor) -> None:
-        super().__init__(toy_model(), None)
+        model = toy_model()
+        super().__init__(Prepared(model, None), model, layout_of(model))
+        object.__setattr__(self, "untouched", Untouched(model))
         notes: list[tuple[Tensor, str]] = []
 
         def add(totals: object, weights: Tensor) -> None:
@@ -142,7 +147,7 @@ def test_weights_are_smaller_where_products_are_shorter(extra: str | None, autom
     for kind in (Tensor, OnGpu):
         params = torch.zeros(1, intake.layout.width, dtype=torch.float64).as_subclass(kind)
         asked = Asked(norms)
-        release([lot], params, query, question=asked, constants=constants, noise=source)
+        release([lot], params, query, vetted=asked, constants=constants, noise=source)
         found[kind] = asked.notes
     assert len(found[Tensor]) == len(found[OnGpu]) == (1 if extra is None else 2)
     for (long, precision), (short, coarse) in zip(found[Tensor], found[OnGpu], strict=True):

@@ -90,7 +90,7 @@ def test_a_mean_over_the_classes_that_are_there_is_noticed() -> None:
         assert moved() > metric.sensitivity
 
 
-def _unfilled(self: Any, model: nn.Module) -> torch.Tensor:
+def _unfilled(self: Any, model: nn.Module, _: Any) -> torch.Tensor:
     """S with all records in one batch, and none that is blank."""
     x, y = (torch.cat(parts) for parts in zip(*self._batches, strict=True))
     return self._metric.units(self._numbers(model(x).detach(), y)).sum()

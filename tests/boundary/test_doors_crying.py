@@ -321,7 +321,9 @@ def test_what_is_public_of_the_doors_is_no_more_than_this() -> None:
             "bytes_per_run",
             "compare",
             "decoding",
+            "dtype",
             "fingerprint",
+            "layout",
             "mechanism",
             "ranks",
             "rehearsal",
@@ -344,7 +346,7 @@ def test_every_attribute_of_the_doors_is_private_but_what_is_listed() -> None:
     declared = {f"PrivateData.{name}" for name in ("augment", "classes", "exact", "known", "unit")}
     assert public == {"Mechanism.constants", *declared}
     assert {field.name for field in fields(intake.Intake) if not field.name.startswith("_")} == {
-        "question", "layout", "dtype", "fingerprint", "ranks", "unit",
+        "vetted", "fingerprint", "ranks", "unit",
     }  # fmt: skip
 
 

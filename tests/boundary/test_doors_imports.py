@@ -31,9 +31,8 @@ WORDS = {
     "people": {"by_person"},
     "noise": {"noise_source"},
     "release": {"width_of"},
-    "rehearsal": {"rehearse"},
+    "vetted": {"Vetted", "rehearse", "vet"},
     "data": {"Coins", "Shapes", "coins"},
-    "intake": {"try_out"},
     "capture": {"free_captured"},
     "decoding": {"RecordFailed", "WorkerDied"},
     "whereabouts": {"Whereabouts", "whereabouts"},
@@ -45,7 +44,7 @@ WORDS = {
 DOORS = {
     "data.PrivateData": {
         "federated.client", "models.evaluation",
-        "search.configuration", "search.lifecycle", "search.planning", "search.request", "search.runs",
+        "search.configuration", "search.lifecycle", "search.request", "search.runs",
         "training.charging", "training.spec", "training.torchrun", "training.train",
     },
     "intake.Intake": {"training.loop"},

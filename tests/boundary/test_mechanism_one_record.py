@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from honestdp.boundary.query import LEAST_CLIP, Query, WithinClip
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import Dense, Outer, Product, Rows, bookkeeping, outer, per_example, rule
+from honestdp.gradients import Dense, Outer, Prepared, Product, Rows, bookkeeping, outer, per_example, rule
 from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.materialised import Materialised
 from honestdp.losses import cross_entropy
@@ -179,10 +179,13 @@ def test_a_gradient_made_twice_is_no_longer_than_its_norm_was(kind: type[Writes]
     model = kind()
     params = {"weight": model.weight.detach()[None]}
     x, y = torch.randn(1, 40, 8), torch.zeros(1, 40, 4)
-    per_example(model, squared, params, x.clone(), y, memory=3000)  # the trial, before the model draws
+    prepared = Prepared(model, squared, memory=3000)
+    with torch.no_grad():
+        prepared(params, x.clone(), y)  # the trial, before the model draws
     Drawn.draw = True
     try:
-        found = per_example(model, squared, params, x, y, memory=3000)
+        with torch.no_grad():
+            found = prepared(params, x, y)
         for example in range(40):
             weights = torch.zeros(1, 40)
             weights[0, example] = (0.1 / found.norms[0, example]).clamp(max=1)

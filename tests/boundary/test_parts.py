@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from honestdp.boundary.query import Query
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, _at_a_time, release
-from tests.toy_training import constants_of, intake_of, second_question, toy_data, toy_model
+from honestdp.boundary.release import at_a_time, release
+from tests.toy_training import constants_of, intake_of, second_question, toy_data, toy_model, vetted_of
 
 from .test_privacy_rules import Silence
 
@@ -33,14 +33,14 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
     if rows > 1:  # of one person another part than of the next: who is taken for another is seen
         shares = torch.rand(1, 7, rows, generator=torch.Generator().manual_seed(2))
     norms = torch.linalg.vector_norm(x.flatten(2), dim=2)
-    question = Question(intake.question.model, intake.question.loss, rows=rows)
+    vetted = vetted_of(intake.vetted.model, intake.vetted.loss, rows=rows)
     dtype = next(model.parameters()).dtype
     query = Query(torch.tensor([0.3], dtype=dtype), second=second_question(extra, torch.tensor([9.0], dtype=dtype)))
     params = torch.randn(1, constants.layout.width, dtype=dtype, generator=torch.Generator().manual_seed(1))
     whole, *others = (
         release(
             [Examples(x, y, present, True, norms, shares)], params, query,
-            question=question, constants=constants, noise=Silence(), width=7, at_a_time=most,
+            vetted=vetted, constants=constants, noise=Silence(), width=7, at_a_time=most,
         )
         for most in (None, 7, 3, 1)
     )  # fmt: skip
@@ -54,12 +54,12 @@ def test_parts_of_a_lot_add_up_to_the_whole_and_carry_all_that_is_known_of_it(ro
 
 def test_parts_follow_from_public_sizes_and_are_nearly_equal() -> None:
     gib = 1 << 30
-    assert _at_a_time(329, 40, 1000, GPU) == 329  # all fit
-    assert _at_a_time(329, 40, gib // 200, GPU) == 47  # in seven parts, of enough records of 40 runs to keep a GPU busy
-    assert _at_a_time(329, 8, gib // 200, GPU) == 165
-    assert _at_a_time(329, 1, gib // 1000, GPU) == 329
-    assert _at_a_time(5, 10_000, gib, GPU) == 1
-    assert _at_a_time(329, 1, 0, CPU) == 329
+    assert at_a_time(329, 40, 1000, GPU) == 329  # all fit
+    assert at_a_time(329, 40, gib // 200, GPU) == 47  # in seven parts, of enough records of 40 runs to keep a GPU busy
+    assert at_a_time(329, 8, gib // 200, GPU) == 165
+    assert at_a_time(329, 1, gib // 1000, GPU) == 329
+    assert at_a_time(5, 10_000, gib, GPU) == 1
+    assert at_a_time(329, 1, 0, CPU) == 329
 
 
 class Deep(nn.Module):
@@ -81,7 +81,7 @@ def kept_of_an_example(model: nn.Module, *shape: int) -> int:
     constants = constants_of(intake, records=60, lot=10.0, steps=1, noise=[2.0])
     x, y = torch.zeros(2, *shape), torch.zeros(2, dtype=torch.int64)
     views = constants.layout.views(torch.zeros(1, constants.layout.width))
-    return intake.question.gradients.vet(views, x[None], y[None], examples=10).bytes_kept
+    return intake.vetted.gradients.vet(views, x[None], y[None], examples=10).bytes_kept
 
 
 def test_what_a_model_keeps_of_an_example_is_estimated_by_the_trial() -> None:

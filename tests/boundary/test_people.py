@@ -16,7 +16,6 @@ from honestdp.boundary import people, scores
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.metrics import PersonMean
 from honestdp.boundary.people import People
-from honestdp.boundary.release import Question
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import PerExample, Prepared
@@ -291,8 +290,8 @@ def test_a_person_gives_the_mean_of_their_rows_and_at_most_one_clip() -> None:
 class ClippedByRow(PerExample):
     """A fault: every row is clipped by itself, and then they are added up."""
 
-    def __init__(self, question: Question, params: Any, x: Any, y: Any, shares: Tensor) -> None:
-        self._rows = Prepared(question.model, question.loss)(params, x, y)
+    def __init__(self, rows: PerExample, params: Any, shares: Tensor) -> None:
+        self._rows = rows
         self._present, self.params = (shares > 0).flatten(1), params
         self.norms = torch.zeros(shares.shape[:2])
 
@@ -320,18 +319,12 @@ def test_other_means_over_a_persons_rows_are_found(before: str, after: str, monk
 
 
 def test_a_clip_of_every_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = Question.gradients.func  # type: ignore[attr-defined]
+    usual = Prepared.__call__
 
-    def by_row(self: Question) -> Any:
-        prepared = usual(self)
+    def by_row(self: Prepared, params: Any, x: Any, y: Any, *, shares: Tensor, **_: Any) -> PerExample:
+        return ClippedByRow(usual(self, params, x, y), params, shares)
 
-        def call(params: Any, x: Any, y: Any, *, shares: Tensor, **_: Any) -> PerExample:
-            return ClippedByRow(self, params, x, y, shares)
-
-        call.vet = prepared.vet  # type: ignore[attr-defined]
-        return call
-
-    monkeypatch.setattr(Question, "gradients", property(by_row))
+    monkeypatch.setattr(Prepared, "__call__", by_row)
     with pytest.raises(AssertionError):
         check_sum()
 

@@ -21,9 +21,10 @@ from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.noise import CpuNoise
 from honestdp.boundary.query import HALF_RANGE, Constants, Direction, InputNorm, Query, Release, WithinClip, input_norms
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, release
+from honestdp.boundary.release import release
 from honestdp.boundary.sampling import Lots
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.vetted import Vetted
 from honestdp.checks import InvalidArgument
 from honestdp.run import Run
 from honestdp.training.train import train, train_population
@@ -66,7 +67,7 @@ def one_step(
     constants = constants_of(intake, records=records, lot=lot, steps=1, noise=[sigma])
     params = torch.cat([p.detach().flatten() for p in model.parameters()])[None]
     examples = [Examples(x[None], y[None], torch.ones(1, len(x), dtype=torch.bool))] if len(x) else []
-    found = release(examples, params, query, question=intake.question, constants=constants, noise=noise)
+    found = release(examples, params, query, vetted=intake.vetted, constants=constants, noise=noise)
     return found, constants
 
 
@@ -369,7 +370,7 @@ def test_rule_6_what_has_no_size_has_none_in_the_answer() -> None:
         torch.zeros(1, intake.layout.width).double(),
         Query(double(0.3), second=InputNorm(double(9))),
     )
-    lot, how = [Examples(x, y, torch.ones(1, 6))], {"question": intake.question, "constants": constants}
+    lot, how = [Examples(x, y, torch.ones(1, 6))], {"vetted": intake.vetted, "constants": constants}
     assert release(lot, params, query, noise=Silence(), **how).second.item() == 0.0
 
 
@@ -420,7 +421,7 @@ def test_rule_7_holds_in_float32_where_1e30_overflows() -> None:
     poisoned[2] = 1e30
     examples = Examples(poisoned[None], y[None, :4], torch.ones(1, 4, dtype=torch.bool))
     query = Query(clip=torch.tensor([0.3]))
-    found = release([examples], params, query, question=intake.question, constants=constants, noise=Silence())
+    found = release([examples], params, query, vetted=intake.vetted, constants=constants, noise=Silence())
     assert torch.isfinite(found.gradient).all()
     assert found.gradient.norm().item() <= 4 * 0.3 * (1 + 1e-5)
 
@@ -441,7 +442,7 @@ def test_rule_7_a_gradient_of_any_size_moves_a_float32_release_by_the_clip_at_mo
     for i in range(len(x)):
         examples = Examples(x[None, i : i + 1], slopes[None, i : i + 1], torch.ones(1, 1, dtype=torch.bool))
         query = Query(clip=torch.tensor([clip]))
-        found = release([examples], params, query, question=intake.question, constants=constants, noise=Silence())
+        found = release([examples], params, query, vetted=intake.vetted, constants=constants, noise=Silence())
         assert found.gradient.double().norm().item() * lot <= clip * (1 + 1e-5), slopes[i]
 
 
@@ -500,7 +501,7 @@ def test_a_release_is_all_that_leaves_the_mechanism() -> None:
     assert set(vars(found)) == {"gradient", "second"}
     assert not found.gradient.requires_grad
     assert isinstance(CpuNoise(CPU, Seed.fresh()).normal((1,)), Tensor)
-    assert Question.__dataclass_params__.frozen
+    assert Vetted.__dataclass_params__.frozen
 
 
 @pytest.mark.parametrize("set_to", ["medium", "highest"])

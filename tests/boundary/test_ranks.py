@@ -176,7 +176,7 @@ def test_for_the_same_lot_and_noise_ranks_release_what_one_process_releases(extr
     def of(members: slice, noise: list[Tensor], ranks: Ranks) -> Release:
         some = x[members], y[members]
         lot = [Examples(some[0][None], some[1][None], torch.ones(1, len(some[0])))] if len(some[0]) else []
-        how: dict[str, Any] = {"question": intake.question, "constants": constants, "noise": Given(list(noise))}
+        how: dict[str, Any] = {"vetted": intake.vetted, "constants": constants, "noise": Given(list(noise))}
         return release(lot, params, query, ranks=ranks, **how)
 
     cuts = [0, 0, *range(12 // (size - 1), 13, 12 // (size - 1))]

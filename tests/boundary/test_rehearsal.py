@@ -16,9 +16,9 @@ from torch.nn import functional
 
 import honestdp
 from honestdp import Accuracy, Budget, ClippedLoss, DeclaredMetric, LogUniform
-from honestdp.boundary import rehearsal
 from honestdp.boundary import scores as validation
-from honestdp.boundary.rehearsal import rehearse
+from honestdp.boundary import vetted
+from honestdp.boundary.vetted import rehearse
 from honestdp.checks import InvalidArgument
 from honestdp.ledger import Ledger
 from honestdp.losses import cross_entropy, squared_error
@@ -307,7 +307,7 @@ def test_the_assumptions_follow_from_what_the_metric_is_and_not_from_its_name() 
 
 
 def test_without_the_rehearsal_a_mixing_model_would_be_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "vet_forward", lambda *_, examples, **__: examples)
+    monkeypatch.setattr(vetted, "vet_forward", lambda *_, examples, **__: examples)
     rehearse(
         Accuracy(),
         InEval("test-time normalisation"),

@@ -17,11 +17,11 @@ from honestdp.boundary import rounding
 from honestdp.boundary.noise import CpuNoise, NoiseSource, SecureNoise
 from honestdp.boundary.query import HALF_RANGE, Constants, Query, Release
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import PIECE, Question, release
+from honestdp.boundary.release import PIECE, release
 from honestdp.boundary.rounding import grid, noisy
 from honestdp.boundary.seed import Seed
 from honestdp.gradients.layout import layout_of, stack
-from tests.toy_training import CPU, second_question
+from tests.toy_training import CPU, second_question, vetted_of
 
 SOURCES = [CpuNoise, SecureNoise] if importlib.util.find_spec("randomgen") else [CpuNoise]
 every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
@@ -57,7 +57,7 @@ def released(
         if len(part)
     ]
     params = stack([model], layout, CPU)
-    return release(pieces, params, query, question=Question(model, plain), constants=constants, noise=source)
+    return release(pieces, params, query, vetted=vetted_of(model, plain), constants=constants, noise=source)
 
 
 def asked(extra: str, dtype: torch.dtype, clip: float = 1.0) -> Query:
@@ -263,12 +263,12 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_where_rounding_drifts(
         sums = []
         for x in (whole, without):
             lot = [Examples(x[None], torch.zeros(1, n), torch.ones(1, n))]
-            question = Question(model, lambda output, y: output.reshape(len(y)))
+            vetted = vetted_of(model, lambda output, y: output.reshape(len(y)))
             found = release(
                 lot,
                 params,
                 Query(torch.tensor([1.0])),
-                question=question,
+                vetted=vetted,
                 constants=constants,
                 noise=Silence(),
                 width=n,

@@ -88,8 +88,8 @@ def test_noise_lots_and_variants_are_drawn_from_seeds_apart() -> None:
 def test_of_a_round_too() -> None:
     intake = intake_of(toy_model(), toy_data())
     constants = constants_of(intake, records=60, lot=30.0, steps=8, noise=[1.0])
-    rounds = intake.rounds(constants, seeds=[Seed.fresh()], secure=False)
-    taken = children_of(lambda seed: rounds.begin([seed], made=0))
+    rounds = intake.mechanism(constants, seed=Seed.fresh(), secure=False)
+    taken = children_of(lambda seed: rounds.begin(seed, made=0))
     assert {("noise",), ("lots",)} <= set(taken)
     assert len(taken) == len(set(taken))
 

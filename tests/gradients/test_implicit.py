@@ -19,7 +19,7 @@ from honestdp import kernels
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, release
+from honestdp.boundary.release import release
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import Prepared, bookkeeping, per_example
 from honestdp.gradients.bookkeeping import BookKeeping
@@ -28,6 +28,7 @@ from honestdp.gradients.choice import ruled_layers
 from honestdp.gradients.layers import implicit, normalisation
 from honestdp.gradients.layers.implicit import Convolved
 from honestdp.gradients.layout import layout_of, stack
+from tests.toy_training import vetted_of
 
 from ..kernels import plain_convolution, plain_normalisation
 from .plain_autograd import assert_agrees, drawn
@@ -344,7 +345,7 @@ def test_no_member_of_a_lot_is_taken_for_padding_by_a_step(monkeypatch: pytest.M
 
     def released() -> Tensor:
         lot, noise = [Examples(x, y, present)], noise_source(torch.device("cpu"), Seed.fixed(0))
-        how: dict[str, Any] = {"question": Question(copy.deepcopy(model), loss), "constants": constants, "noise": noise}
+        how: dict[str, Any] = {"vetted": vetted_of(copy.deepcopy(model), loss), "constants": constants, "noise": noise}
         return release(lot, params, query, **how).gradient
 
     plain = released()

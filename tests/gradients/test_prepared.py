@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from honestdp import gradients
-from honestdp.gradients import choice, materialised, per_example, rules
+from honestdp.gradients import Prepared, choice, materialised, per_example, rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.layers.linear import Linear as LinearRule
 from honestdp.gradients.materialised import Materialised
@@ -170,8 +170,10 @@ def test_everything_else_is_materialised_with_one_line(
     make, shape, why = FALLING_BACK[name]
     model = make().to(dtype)
     params, x, y = drawn(model, runs, dtype), normal(runs, 4, *shape, dtype=dtype), classes(runs)
-    for _ in range(2):
-        result = per_example(model, cross_entropy, params, x, y)
+    prepared = Prepared(model, cross_entropy)
+    with torch.no_grad():
+        for _ in range(2):
+            result = prepared(params, x, y)
     assert isinstance(result, Materialised)
     assert len(lines) == 1
     assert why in lines[0]
@@ -473,8 +475,10 @@ def test_a_loss_is_tried_out_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     model, weighted = perceptron(), Weighted()
     params, x, y = drawn(model, 2), normal(2, 4, 5), classes(2)
-    per_example(model, weighted.loss, params, x, y)
-    caplog.clear()
-    for _ in range(3):
-        per_example(model, weighted.loss, params, x, y)
+    prepared = Prepared(model, weighted.loss)
+    with torch.no_grad():
+        prepared(params, x, y)
+        caplog.clear()
+        for _ in range(3):
+            prepared(params, x, y)
     assert len(caplog.messages) == 3

@@ -16,7 +16,7 @@ from honestdp import optimizers as rules
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Query
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, release
+from honestdp.boundary.release import release
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import ModelWritten, RefusedModel, Untouched
@@ -24,7 +24,7 @@ from honestdp.gradients.layout import layout_of, stack
 from honestdp.training.population import fresh, modules_of
 from honestdp.training.spec import TrainSpec
 from honestdp.training.train import assemble, train, train_population
-from tests.toy_training import toy_data, toy_model
+from tests.toy_training import toy_data, toy_model, vetted_of
 
 RUN = Run(records=60, lot=10, steps=5, noise=1.0)
 RULE = rules.SGD(lr=0.1, clip=1.0)
@@ -145,8 +145,8 @@ def test_what_is_written_in_a_step_never_reaches_the_weights_that_the_optimizer_
     params = stack([model], layout, torch.device("cpu"))
     before = params.clone()
     constants = Constants(10, 1.0, 5, torch.ones(1), layout, torch.ones(5))
-    question = Question(model, lambda output, y: output.square().sum(1))
-    question.vet(layout, torch.zeros(2, 5), torch.zeros(2), runs=1, width=4)
+    vetted = vetted_of(model, lambda output, y: output.square().sum(1))
+    vetted.cover(torch.zeros(2, 5), torch.zeros(2), runs=1, width=4)
     armed.armed = True
     lot = Examples(torch.randn(1, 4, 5), torch.zeros(1, 4), torch.ones(1, 4))
     with pytest.raises(ModelWritten):
@@ -154,7 +154,7 @@ def test_what_is_written_in_a_step_never_reaches_the_weights_that_the_optimizer_
             [lot],
             params,
             Query(torch.ones(1)),
-            question=question,
+            vetted=vetted,
             constants=constants,
             noise=noise_source(torch.device("cpu"), Seed.fixed(1)),
         )

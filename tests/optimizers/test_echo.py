@@ -56,8 +56,8 @@ def laid_out(model: nn.Module, blank: Tensor, align: int = 1) -> tuple[Layout, T
 
 def heard_by(intake: Intake, rows: Tensor) -> Tensor:
     """The table of a training on these records, as `training.loop` has it made."""
-    question = intake.question
-    return echoes(question.model, intake.layout, rows, intake.blank(), classes_at(question.loss))
+    vetted = intake.vetted
+    return echoes(vetted.model, intake.layout, rows, intake.blank(), classes_at(vetted.loss))
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
@@ -286,7 +286,7 @@ def test_dropout_is_off_while_noise_is_heard_and_on_again_when_records_come() ->
     intake = intake_of(model, toy_data())
     rows = stack([model], intake.layout, CPU)
     heard = heard_by(intake, rows)
-    assert all(part.training for part in intake.question.model.modules())
+    assert all(part.training for part in intake.vetted.model.modules())
     model[1].p = 0.0
     assert torch.equal(heard, heard_by(intake_of(model, toy_data()), rows))
 

@@ -18,8 +18,8 @@ from honestdp.boundary import release as releasing
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.boundary.query import Direction, Query
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question
 from honestdp.boundary.sampling import Lots
+from honestdp.gradients import Prepared
 from honestdp.optimizers import SGD
 from tests.boundary.crying_records import planted
 from tests.boundary.test_people import ClippedByRow
@@ -125,18 +125,12 @@ def a_clip_that_moves_before_the_noise(patch: Patch) -> None:
 
 
 def a_clip_of_every_row(patch: Patch) -> None:
-    usual = Question.gradients.func  # type: ignore[attr-defined]
+    usual = Prepared.__call__
 
-    def by_row(self: Question) -> Any:
-        prepared = usual(self)
+    def by_row(self: Prepared, params: Any, x: Any, y: Any, *, shares: Tensor, **_: Any) -> ClippedByRow:
+        return ClippedByRow(usual(self, params, x, y), params, shares)
 
-        def call(params: Any, x: Any, y: Any, *, shares: Tensor, **_: Any) -> ClippedByRow:
-            return ClippedByRow(self, params, x, y, shares)
-
-        call.vet = prepared.vet  # type: ignore[attr-defined]
-        return call
-
-    patch.setattr(Question, "gradients", property(by_row))
+    patch.setattr(Prepared, "__call__", by_row)
 
 
 def one_variant_for_all(patch: Patch) -> None:

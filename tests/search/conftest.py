@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from honestdp.boundary.data import PrivateData, Shapes
-from honestdp.search.dress_rehearsal import _Trial
 from honestdp.search.runs import Execution
 
 
@@ -35,11 +34,13 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return read
 
-    def begun(self: Execution, *args: Any, **named: Any) -> None:
-        raise AssertionError("a record was read")
+    begin = Execution.__init__
+
+    def begun(self: Execution, design: Any, secret: Any, setting: Any, data: PrivateData, **named: Any) -> None:
+        assert any(data._pair is not None and data._pair[1] is labels for labels in made_up), "a record was read"
+        begin(self, design, secret, setting, data, **named)
 
     monkeypatch.setattr(Shapes, "made_up", making)
     for method in ("fingerprint", "_gathered", "_open", "split"):
         monkeypatch.setattr(PrivateData, method, guarded(method))
-    monkeypatch.setattr(_Trial, "__init__", Execution.__init__)
     monkeypatch.setattr(Execution, "__init__", begun)

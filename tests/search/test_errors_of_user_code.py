@@ -141,7 +141,7 @@ def test_what_a_factory_raises_after_the_charge_is_not_repeated(kind: str, monke
 
 
 def test_a_full_disk_is_named_where_the_file_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = execution.Execution._finish
+    real = execution.Execution.finish
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, SECRET)
@@ -150,7 +150,7 @@ def test_a_full_disk_is_named_where_the_file_is_ours(tmp_path: Path, monkeypatch
         monkeypatch.setattr(os, "replace", full)
         return real(self)
 
-    monkeypatch.setattr(execution.Execution, "_finish", finish)
+    monkeypatch.setattr(execution.Execution, "finish", finish)
     error = left(clouds(), out=tmp_path / "out")
     check_own(error)
     assert str(error).startswith("the machine stopped the search (No space left on device)")

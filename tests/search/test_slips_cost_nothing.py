@@ -20,8 +20,8 @@ from honestdp.boundary.data import PrivateData
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.ledger import Ledger, NoBudget
 from honestdp.optimizers import SGD
-from honestdp.search import dress_rehearsal
 from honestdp.search import folder as folders
+from honestdp.search import rehearsal
 from honestdp.search import tune as tuning
 from tests.tiny_search import WHOLE, clouds, linear
 
@@ -112,7 +112,7 @@ def test_a_slip_is_told_before_the_charge(slip: str, world: World) -> None:
 @pytest.mark.parametrize("slip", ["a state that is no tensor", "a rule without weights"])
 def test_without_the_rehearsal_it_would_be_charged(slip: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted fault: these slips are found by the rehearsal and by nothing else."""
-    nothing = dress_rehearsal.Rehearsed({"model.safetensors": 1})
+    nothing = rehearsal.Rehearsed({"model.safetensors": 1})
     monkeypatch.setattr(tuning, "rehearse", lambda *_, **__: nothing)
     with pytest.raises(HonestdpError, match=r"what it was charged stays charged|no run ended"):
         world.tune(**SLIPS[slip][1])
@@ -165,7 +165,7 @@ def test_every_kind_of_rule_is_rehearsed_with_and_without_validation(
 def test_the_rehearsal_is_given_no_record_and_touches_no_generator(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest, held = dress_rehearsal.rehearse, []
+    honest, held = rehearsal.rehearse, []
 
     def noted(*args: Any, **named: Any) -> Any:
         held.extend(one for one in (*args, *named.values()) if isinstance(one, PrivateData))

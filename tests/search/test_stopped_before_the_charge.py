@@ -12,14 +12,14 @@ import honestdp
 from honestdp.boundary.records import DeviceRecords
 from honestdp.errors import SearchStopped
 from honestdp.ledger import Ledger
-from honestdp.search import duration
-from honestdp.search.duration import at_a_glance, expected
+from honestdp.search import planning
+from honestdp.search.planning import expected
 from honestdp.search.request import SearchSpec, requested
 from honestdp.search.tune import planned
 from tests.command_line import called
 from tests.tiny_search import WHOLE, clouds, linear
 
-PLACES = ["honestdp.search.tune.design", "honestdp.search.lifecycle.planned", "honestdp.search.tune.at_a_glance"]
+PLACES = ["honestdp.search.tune.design", "honestdp.search.lifecycle.planned", "honestdp.search.tune.expected"]
 
 
 def stopping(*args: Any, **named: Any) -> None:
@@ -98,13 +98,14 @@ def test_the_time_of_a_search_follows_from_public_numbers(monkeypatch: pytest.Mo
         sizes.append(size)
         return 0.5
 
-    monkeypatch.setattr(duration, "seconds_per_step", per_step)
+    monkeypatch.setattr(planning, "seconds_per_step", per_step)
     given = {"selection": "compose", "space": {"lr": [0.1, 0.2, 0.3], "clip": 1.0}}
     what = requested(linear, clouds(), SearchSpec.of(**{**WHOLE, **given}))
     search, _ = planned(what)
     monkeypatch.setattr(DeviceRecords, "fetch", None)
     steps = search.design.runs[0].steps
-    assert at_a_glance(search.design, what.public.setting, what.private.shapes) == pytest.approx(3 * steps * 0.5)
-    assert expected(search.design, what.public.setting, what.private.shapes)[0] == pytest.approx(3 * steps * 0.5)
+    given = search.design, what.public.setting, what.private.shapes, search.tested
+    assert expected(*given, at_a_glance=True)[0] == pytest.approx(3 * steps * 0.5)
+    assert expected(*given)[0] == pytest.approx(3 * steps * 0.5)
     assert sizes[0] == 1
-    assert at_a_glance(search.design, what.public.setting, None) is None
+    assert expected(search.design, what.public.setting, None, {}) == (None, None)

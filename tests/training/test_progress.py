@@ -133,7 +133,7 @@ def lines_of(how: Forced, folder: Path, plant: Callable[[pytest.MonkeyPatch], No
         patch.setattr(progress, "SECONDS", 0.02)
         patch.setattr(progress, "GROWTH", 1.0)
         patch.setattr(progress, "monotonic", standing_at(300.0))
-        patch.setattr("honestdp.search.tune.at_a_glance", lambda *public: 600.0)
+        patch.setattr("honestdp.search.tune.expected", lambda *public, **how: (600.0, None))
         folder.mkdir()
         tune(folder, ENVELOPE, compute=Compute(progress=True))
     # The planning may be over before a thread has begun.

@@ -18,7 +18,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import Dense, Outer, RefusedModel, per_example
+from honestdp.gradients import Dense, Outer, Prepared, RefusedModel, per_example
 from honestdp.gradients import rules as layer_rules
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.materialised import Materialised
@@ -230,12 +230,14 @@ def test_a_layers_input_changed_after_it_was_read_stops_the_training_where_the_t
     """The gradients would be made of what the input has become: here a norm far too small, and no clipping."""
     x = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     model = Sometimes()
-    found = per_example(model, total, stacked(model, 2), x, x)
+    prepared = Prepared(model, total)
+    with torch.no_grad():
+        found = prepared(stacked(model, 2), x, x)
     assert isinstance(found, BookKeeping)
     torch.testing.assert_close(found.norms[1], norms_by_autograd(model, x[1]))
-    model.later = True
-    with pytest.raises(layer_rules.Unruled, match="layer is changed in place"):
-        per_example(model, total, stacked(model, 2), x, x)
+    prepared.model.later = True
+    with torch.no_grad(), pytest.raises(layer_rules.Unruled, match="layer is changed in place"):
+        prepared(stacked(model, 2), x, x)
 
 
 @pytest.mark.parametrize("shift", [False, True])

@@ -172,9 +172,12 @@ def test_a_loss_may_draw_and_is_then_shown_one_record_at_a_time(caplog: pytest.L
         return drawn_loss(output, y) / len(y)  # in a lot of n, its gradients would tell of n
 
     model = nn.Linear(2, 2)
-    gradients_of(model, X[:20], loss)
-    caplog.clear()
-    result = gradients_of(model, X[:1].expand(20, 2), loss)
+    prepared = Prepared(model, loss)
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    with torch.no_grad():
+        prepared(params, X[None, :20], torch.zeros(1, 20))
+        caplog.clear()
+        result = prepared(params, X[None, :1].expand(1, 20, 2), torch.zeros(1, 20))
     assert isinstance(result, Materialised)
     assert set(caplog.messages) == {"1"}
     assert len(result.norms.unique()) == 20

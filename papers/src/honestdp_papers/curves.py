@@ -73,7 +73,7 @@ class Bench:
         return stack(models, self.layout, self.place).repeat_interleave(each, dim=0)
 
     def exam(self, x: Tensor, y: Tensor, *, error: bool = False) -> Exam:
-        model = self.intake.question.model
+        model = self.intake.vetted.model
         return Exam(model, self.layout, x.to(self.place), y.to(self.place), error=error)
 
     def population(

@@ -73,7 +73,7 @@ class Shapes:
             whose = np.repeat(np.arange(records), unit.rows)
             people = PrivateData(by_person((x, y), whose, rows=unit.rows, name=unit.person)).augmented(self.augment)
             made = people.drawn(Seed.fixed(0))  # of nobody a row is too many
-        made.classes = self.classes
+        made.classes, made.exact = self.classes, False  # as many as are declared they need not be
         return made
 
 
@@ -218,8 +218,9 @@ class PrivateData:
 
     def split(self, held_out: Coins) -> tuple[PrivateData, PrivateData]:
         """(training, validation): the records whose coin is false, and those whose coin is true. A person has one coin."""
-        if not self.exact and self._pair is not None and self._people is None:
-            first, second = in_two(*self._pair, held_out)
+        pair = self._pair
+        if pair is not None and isinstance(pair[0], np.ndarray) and not self.exact and self._people is None:
+            first, second = in_two(pair[0], pair[1], held_out)
             return self._over(first), self._over(second)
         return self._part(np.flatnonzero(~held_out)), self._part(np.flatnonzero(held_out))
 

@@ -26,12 +26,12 @@ from honestdp.boundary.noise import noise_source, torch_generator
 from honestdp.boundary.query import Constants, Query, Release, State, Steps
 from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.records import Examples, Records
-from honestdp.boundary.release import Question, release, width_of
+from honestdp.boundary.release import at_a_time, release, width_of
 from honestdp.boundary.sampling import Lots, PendingLots, block_steps
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.vetted import Vetted
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
-from honestdp.losses import Taken
 
 
 class Mechanism:
@@ -39,41 +39,41 @@ class Mechanism:
 
     def __init__(
         self,
-        question: Question,
+        vetted: Vetted,
         records: Records,
         constants: Constants,
         *,
         seed: Seed,
         secure: bool = False,
-        labels: Taken = (),
         pause: int | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         """pause: calls of `steps` end at every multiple of so many steps, for whoever looks at the weights there.
-        labels: those that the loss takes. A record with another label contributes zero, and nobody learns that there is one.
+        A record with a label that the loss does not take contributes zero, and nobody learns that there is one.
         ranks: with whom the steps are made; `records` are this one's share, and `seed` and `constants` are those of the whole.
         """
         self._ranks, self._secure = ranks, secure
         device = constants.noise.device
         self.constants = constants.copy()  # what a rule is shown; it may write to it, and no noise becomes less
         self._declared = constants.copy()
-        self._records, self._question, self._labels = records, question, labels
+        self._records, self._vetted = records, vetted
         self._runs = len(constants.noise)
         self._rate = constants.lot / constants.records
         self._made = 0
         self._pending: PendingLots | None = None
         self._begun: tuple[Lots, int] | None = None
         self._captured: Captured | None = None
-        self._capturable = device.type == "cuda" and records.resident and question.capturable
+        self._capturable = device.type == "cuda" and records.resident and vetted.capturable
         self._capturable &= ranks.size == 1  # a graph cannot wait for other processes
         self._block = block_steps(records=constants.records, rate=self._rate, runs=self._runs)
         if pause is not None:
             # A GPU replays steps in groups and has the room for all lots of a pause; elsewhere a divisor of it is taken.
             self._block = pause if device.type == "cuda" else _largest_divisor(pause, self._block)
-        x, y = records.blank(question.model)
+        x, y = records.blank(vetted.model)
         records_in_all, lot = constants.records, constants.lot
-        self._width = width_of(x, runs=self._runs, records=records_in_all, lot=lot, rows=question.rows)
-        self._at_a_time = question.vet(constants.layout, x, y, runs=self._runs, width=self._width)
+        self._width = width_of(x, runs=self._runs, records=records_in_all, lot=lot, rows=vetted.rows)
+        kept = vetted.cover(x, y, runs=self._runs, width=self._width).bytes_kept * vetted.rows
+        self._at_a_time = at_a_time(self._width, self._runs, kept, device)
         self.begin(seed)
 
     def begin(self, seed: Seed, *, made: int = 0) -> None:
@@ -90,7 +90,7 @@ class Mechanism:
         self._noise = noise_source(device, seed.child("noise"), secure=self._secure)
         self._choice = torch_generator(device, seed.child("lots"))
         self._decoding = seed.child("decoding")
-        augment, width = self._records.augment, self._width * self._question.rows
+        augment, width = self._records.augment, self._width * self._vetted.rows
         self._variants: Variants | None = None
         if augment is not None:
             self._variants = Variants(augment, device, seed.child("augmentation"), width=width)
@@ -117,7 +117,7 @@ class Mechanism:
         count = len(lots.longest)
         last = count if most is None else first + most
         last = min(count, -(-last // UNROLL) * UNROLL if self._capturable else last)
-        with self._question.untouched.same_loss():
+        with self._vetted.untouched.same_loss():
             for at in range(first, last, UNROLL):
                 group = range(at, min(at + UNROLL, last))
                 if self._fits(lots, group) and self._capture(rule, params, state):
@@ -138,7 +138,7 @@ class Mechanism:
 
     def settle(self, *, wait: bool = True) -> None:
         """An error if anything but the optimizer has written to the model; see `Untouched.settle`."""
-        self._question.untouched.settle(wait=wait)
+        self._vetted.untouched.settle(wait=wait)
 
     def random_state(self) -> list[Tensor]:
         """The generators, such that `restore` followed by `steps` draws the pending lots again. Secret."""
@@ -218,7 +218,7 @@ class Mechanism:
     def _examples(self, indices: Tensor, present: Tensor) -> Examples:
         x, y, norms, shares = self._records.fetch(indices)
         parts = inputs.leaves(y)
-        for place, taken in enumerate(self._labels):
+        for place, taken in enumerate(self._vetted.labels):
             if taken is None:
                 continue
             parts[place], right = taken.fitted(parts[place])
@@ -237,7 +237,7 @@ class Mechanism:
             lot,
             params,
             query,
-            question=self._question,
+            vetted=self._vetted,
             constants=self._declared,
             noise=self._noise,
             width=self._width,

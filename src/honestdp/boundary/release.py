@@ -19,11 +19,10 @@ Gaussian of multiplier sigma, and that is what is accounted. The rules that make
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from honestdp.boundary.clipping import clipping_weights, gradient_multiplier, within_bounds
 from honestdp.boundary.noise import NoiseSource
@@ -32,12 +31,13 @@ from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.records import Examples
 from honestdp.boundary.rounding import noisy
 from honestdp.boundary.sampling import expected_width
-from honestdp.gradients import PerExample, Prepared, Untouched, inputs
+from honestdp.gradients import PerExample, inputs
 from honestdp.gradients.forms import SHORT
 from honestdp.gradients.inputs import Inputs
-from honestdp.gradients.layout import Layout
 from honestdp.gradients.precision import products
-from honestdp.losses import Loss
+
+if TYPE_CHECKING:
+    from honestdp.boundary.vetted import Vetted
 
 PIECE = 4096
 """Examples of a run that go through the model and into one sum together, at most."""
@@ -54,48 +54,9 @@ _BUSY = 2048
 """Records of all runs that a GPU is given at a time, at least."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """The function whose per-example gradients are released. strict: each example under a map of its own.
-
-    rows: where a record is a person, how many rows each is fetched with; 1 where a row is the record.
-    """
-
-    model: nn.Module
-    loss: Loss
-    strict: bool = False
-    rows: int = 1
-
-    @cached_property
-    def gradients(self) -> Prepared:
-        return Prepared(self.model, self.loss, strict=self.strict)
-
-    @cached_property
-    def untouched(self) -> Untouched:
-        return Untouched(self.model, self.loss)
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a CUDA graph may be tried: calls of fused recurrent layers invalidate one."""
-        return not any(isinstance(module, nn.RNNBase) for module in self.model.modules())
-
-    def vet(self, layout: Layout, x: Inputs, y: Inputs, *, runs: int, width: int) -> int:
-        """Try model and loss with `width` records of each run at once. x, y: made-up examples `[2, ...]`.
-
-        How many of them to take through the model at a time: all, or fewer where what is kept of them would fill the memory.
-        """
-        dtype = next(value.dtype for value in self.model.parameters() if value.requires_grad)
-        views = layout.views(
-            torch.empty(1, layout.width, dtype=dtype, device=(device := inputs.first(y).device)).expand(runs, -1)
-        )
-        x, y = (inputs.each(lambda part: part.expand(runs, *part.shape), parts) for parts in (x, y))
-        with torch.no_grad():
-            choice = self.gradients.vet(views, x, y, examples=runs * width * self.rows)
-        return _at_a_time(width, runs, choice.bytes_kept * self.rows, device)
-
-
-def _at_a_time(width: int, runs: int, bytes_each: int, device: torch.device) -> int:
-    """Of a lot's `width` records of each run, in parts of nearly equal size, by public constants alone.
+def at_a_time(width: int, runs: int, bytes_each: int, device: torch.device) -> int:
+    """How many of a lot's `width` records of each run go through the model at a time, by public constants alone: all, or parts of
+    nearly equal size where what is kept of them would fill the memory.
 
     On a GPU a part has enough records of all runs together to keep it busy.
     """
@@ -110,7 +71,7 @@ def release(
     params: Tensor,
     query: Query,
     *,
-    question: Question,
+    vetted: Vetted,
     constants: Constants,
     noise: NoiseSource,
     width: int = PIECE,
@@ -130,11 +91,11 @@ def release(
     gradient: Tensor | None = None
     other: Tensor | None = None
     second = query.second
-    with question.untouched.lent(params) as lent:
+    with vetted.untouched.lent(params) as lent:
         views = constants.layout.views(lent)
-        for examples in _parts(lot, width, at_a_time or width, question.rows):
+        for examples in _parts(lot, width, at_a_time or width, vetted.rows):
             with products("high" if params.is_cuda else "highest", params.device):
-                found = question.gradients(
+                found = vetted.gradients(
                     views,
                     examples.x,
                     examples.y,

@@ -85,19 +85,22 @@ class ScoreDoor:
         cuts = [slice(first, first + width) for first in range(0, len(inputs.first(y)), width)]
         self._batches = [(inputs.rows(x, cut), inputs.rows(y, cut)) for cut in cuts]
 
-    def score(self, run: int, model: nn.Module) -> tuple[int, ...]:
-        """S + z of a run's model, for each z of its noise. Once a run: two models with one noise would tell their difference."""
+    def score(self, run: int, model: nn.Module, forward: Forward | None = None) -> tuple[int, ...]:
+        """S + z of a run's model, for each z of its noise. Once a run: two models with one noise would tell their difference.
+
+        forward: how this model makes its outputs, where runs have several architectures; the door's own by default.
+        """
         noise = self._noise.pop(run)
-        total = self._total(model)
+        total = self._total(model, forward or self._forward)
         return tuple(_noisy(total, z) for z in noise)
 
     @torch.no_grad()
-    def _total(self, model: nn.Module) -> Tensor:
+    def _total(self, model: nn.Module, prepare: Forward) -> Tensor:
         """S, exact: it does not leave."""
         model.eval()
         tensors = tensors_of(model)
         before, versions = TensorSnapshot(tensors), versions_of(tensors)
-        forward = self._forward(model)
+        forward = prepare(model)
         numbers = [self._one_each(forward, x, y) for x, y in self._batches]
         if before.written(tensors_of(model), versions) is not None:
             raise ModelWritten

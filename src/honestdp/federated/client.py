@@ -10,7 +10,6 @@ no message changes it, and a round that was begun counts, whatever becomes of it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +19,16 @@ from torch import Tensor, nn
 
 from honestdp import checks
 from honestdp.boundary.data import PrivateData
-from honestdp.boundary.intake import take_in, try_out
+from honestdp.boundary.intake import take_in
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants
-from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed, lent, seed_all
+from honestdp.boundary.vetted import Vetted, vet
 from honestdp.budget import Budget, Statement, prepared
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.federated.promise import Bill, bill_of, books_of, epsilon_of, in_a_line, promise
-from honestdp.gradients import inputs
 from honestdp.gradients.layout import Layout, layout_of
-from honestdp.losses import Loss, default_loss
+from honestdp.losses import Loss
 from honestdp.optimizers import ADADP, Rule, State
 from honestdp.optimizers.rule import rule_of, stack_rules
 from honestdp.run import Run
@@ -132,6 +130,7 @@ class AdaptiveClient:
             raise InvalidArgument("data", "rows of a table", wanted)
         self.data = private
         self.made = 0
+        self.vetted: Vetted | None = None
         self.balance: Balance | None = None
         self._rounds: Rounds | None = None
         self._remembered: dict[str, Tensor] = {}
@@ -243,16 +242,10 @@ class AdaptiveClient:
         """What can fail without a record fails here. Of a Dataset no shape is known before a record of it is read."""
         run, device, data = self.run, self.compute.place(), self.data
         noise_source(device, Seed.fresh(), secure=self.secure)
-        layout = self.layout
-        if data.shapes is not None:
-            model = own_copy(self.model).to(device)
-            x, y = data.shapes.blanks(model)
-            layout = replace(layout, entering=inputs.entering(x))
-        try_rule(self.rule, run, layout)
-        if data.shapes is not None:
-            rows = data.unit.rows
-            width = rows * width_of(x, runs=1, records=run.records, lot=run.lot, rows=rows)
-            try_out(model, self.loss or default_loss(y), x, y, examples=width, strict=self.strict)
+        if (shapes := data.shapes) is not None:
+            size: dict[str, Any] = {"records": run.records, "lot": run.lot, "strict": self.strict}
+            self.vetted = vet(own_copy(self.model), shapes, loss=self.loss, device=device, **size)
+        try_rule(self.rule, run, self.layout if self.vetted is None else self.vetted.layout)
 
 
 def _calibrated(run: Run, rounds: int, budget: Budget | None, delta: float | None) -> tuple[Run, float | None]:
@@ -289,7 +282,7 @@ class Rounds:
     def __init__(self, client: AdaptiveClient) -> None:
         run, device, self.steps = client.run, client.compute.place(), client.run.steps
         self._intake = take_in(
-            client.model,
+            client.vetted or own_copy(client.model),
             client.data,
             records=run.records,
             loss=client.loss,

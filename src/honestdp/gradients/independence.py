@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs, passed_trials
+from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.probe import LOT, Probe, flat, reads_mode, without_dropout
 from honestdp.gradients.unusual import unusual_pools
@@ -144,10 +144,6 @@ def refuse_mixing(probe: Probe, *, examples: int) -> None:
     """Refuse a model whose outputs for one example depend on another, in lots of up to so many examples, or that keeps what
     it saw.
     """
-    passed_trials.once("mixing", lambda: _try_mixing(probe, examples), probe, examples=examples)
-
-
-def _try_mixing(probe: Probe, examples: int) -> None:
     _try_at_width(probe, examples, training=True)
     if not any(module.training for module in probe.model.modules()) or not reads_mode(probe):
         return
@@ -162,10 +158,6 @@ def _try_mixing(probe: Probe, examples: int) -> None:
 
 def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
     """The same for a model that is only run forward, in eval() mode."""
-    passed_trials.once("mixing in eval", lambda: _try_mixing_in_eval(probe, examples), probe, examples=examples)
-
-
-def _try_mixing_in_eval(probe: Probe, examples: int) -> None:
     _try_at_width(probe, examples, training=False)
 
 

@@ -116,10 +116,14 @@ def _fan_in(layer: nn.Module) -> int:
     return math.prod(weight.shape[1:])
 
 
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """Of the trainable parameters."""
+    return next(value.dtype for value in module.parameters() if value.requires_grad)
+
+
 def stack(modules: list[nn.Module], layout: Layout, device: torch.device) -> Tensor:
     """The initial weights of the modules as one matrix `[runs, width]`."""
-    dtype = next(p.dtype for p in modules[0].parameters() if p.requires_grad)
-    rows = torch.zeros(len(modules), layout.width, dtype=dtype)
+    rows = torch.zeros(len(modules), layout.width, dtype=dtype_of(modules[0]))
     for row, module in zip(rows, modules, strict=True):
         trainable = {n: p for n, p in module.named_parameters() if p.requires_grad}
         if (tuple(trainable), tuple(tuple(p.shape) for p in trainable.values())) != (layout.names, layout.shapes):

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
-from honestdp.gradients import inputs, passed_trials
+from honestdp.gradients import inputs
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.grouped import slopes
 from honestdp.gradients.independence import halves, same, with_rows
@@ -33,9 +33,9 @@ _LARGE = 1e8
 class Manner(NamedTuple):
     """What a loss does beside computing. In either case it may be shown no more than one example at a time."""
 
-    reads: bool
+    reads: bool = False
     """It reads numbers of a tensor to choose its way, which would be a whole lot's."""
-    draws: bool
+    draws: bool = False
     """It draws random numbers, so that an example alone and in a lot cannot be compared."""
 
 
@@ -48,12 +48,6 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Inputs, *, examples: int) ->
     of one size are compared alone; what a lot's size does to it is out of the question where it is shown one example at
     a time.
     """
-    about = (inputs.kinds(y), inputs.first(y).device)
-    trial = partial(_try_mixing_loss, probe, loss, y, examples)
-    return passed_trials.once("loss", trial, probe, *about, examples=examples, loss=loss)
-
-
-def _try_mixing_loss(probe: Probe, loss: Loss, y: Inputs, examples: int) -> Manner:
     n, choosing, drawing = max(examples, probe.runs * LOT), False, False
     x, fresh = probe.pool(n, huge=_SPREAD), probe.fresh()
     with without_dropout(fresh.model):

@@ -1,33 +1,30 @@
-"""Per-example gradients of any model in one call: model and loss are vetted once for a shape of example, then used every step.
+"""Per-example gradients of any model: copies of model and loss are tested once for a shape of example, then used every step.
 
-`per_example` is that call, `Prepared` the same for a model and a loss that stay. `vet_forward` vets a model that only scores.
+`Prepared` holds the copies, `per_example` is one call of it. `vet_forward` tests a model that only scores.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MethodType
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from honestdp import checks
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import bookkeeping, inputs, materialised
 from honestdp.gradients.bookkeeping import BookKeeping, Input
 from honestdp.gradients.branching import Reads
-from honestdp.gradients.by_formula import hooked
 from honestdp.gradients.choice import Choice, choose, one_at_a_time
 from honestdp.gradients.forms import Params, PerExample
 from honestdp.gradients.independence import refuse_mixing, refuse_mixing_in_eval
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layers.implicit import members
-from honestdp.gradients.loss_independence import accepted, refuse_mixing_loss
+from honestdp.gradients.loss_independence import Manner, accepted, refuse_mixing_loss
+from honestdp.gradients.outputs import own_loss
 from honestdp.gradients.precision import products
-from honestdp.gradients.probe import LOT, Probe, flat
+from honestdp.gradients.probe import LOT, Probe, copied, flat
 from honestdp.gradients.strict import try_mapped, try_mapped_loss, unmapped
 from honestdp.gradients.vetting import refuse_by_name
 from honestdp.kernels.checked import by_tensor_operations
@@ -62,8 +59,8 @@ def per_example(
     memory: bytes that the materialised engine may take; more examples than fit are taken in chunks.
     strict: each example under a map of its own, so that none can depend on another; see `mapped_outputs`.
 
-    The first call for a model and a shape of example, and every call with more examples than before, tries the model out on
-    random inputs (a dozen passes forward over as many examples as the call has). Make it before a CUDA graph is captured.
+    Every call tests model and loss on synthetic inputs first, in a few passes forward over as many examples as it has. For
+    many calls make a `Prepared` once.
 
     Returns the two verbs, `norms` and `weighted_sum`.
     Raises RefusedModel for a model whose examples interact or that cannot be trained privately as it is, InvalidArgument for a
@@ -86,38 +83,68 @@ def per_example(
 
 
 class Prepared:
-    """`per_example` for a model and a loss that stay as they are: they are looked at once for each shape of example, and
-    again, on made-up inputs, before more examples at once than they have been tried with.
+    """`per_example` for a model and a loss that stay as they are.
 
-    strict: each example goes through model and loss under a map of its own; they are not tried, but refused where
+    It holds copies of both, and nothing reads the given ones again. The copies are tested on synthetic inputs once for
+    each shape of example, and again before more examples at once than they were tested with.
+
+    strict: each example goes through model and loss under a map of its own; they are not tested, but refused where
         torch.func cannot map them.
+    device: of the copy of the model; the given model's own by default.
 
     To be called within `torch.no_grad()`.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, *, memory: int = MEMORY, strict: bool = False) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        *,
+        memory: int = MEMORY,
+        strict: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
         checks.whole(least=1, memory=memory)
-        self._model, self._loss, self._memory, self._strict = model, loss, memory, strict
-        self._choices: dict[object, tuple[Choice, int]] = {}
+        refuse_by_name(model)  # before it is copied: a copy has lost the hooks of its parameters, and shared memory
+        self.model, self.loss, self.strict = copied(model).to(device), own_loss(loss), strict
+        self._memory = memory
+        self._choices: dict[object, Choice] = {}
+        self._widest: dict[object, tuple[int, Manner]] = {}
 
     def vet(self, params: Params, x: Inputs, y: Inputs, *, examples: int) -> Choice:
-        """The engine for such examples, once model and loss have been tried with so many at once, over all runs.
+        """The engine for such examples, once model and loss have been tested with so many at once, over all runs.
 
         params, x, y: as for a call; but for the parameters' names only shapes, dtypes and the device are read.
         """
         examples = max(examples, 2 * LOT)  # no trial has fewer, so that small lots are not tried one after the other
         # A single run goes its own way through some layers, so that it is tried by itself.
         one = inputs.first(y)
-        shape = (inputs.kinds(x), inputs.kinds(y), one.device, len(one) == 1)
-        choice, widest = self._choices.get(shape, (None, 0))
-        if choice is None or examples > widest:
-            trainable = {name: value for name, value in self._model.named_parameters() if value.requires_grad}
-            if any(is_lazy(value) for value in trainable.values()):
-                refuse_by_name(self._model)
-            _check(trainable, params, x, y)
-            known = _known(self._model, tuple(trainable), params, x, self._strict)
-            choice = known.vet(self._loss, y, examples=examples)
-            self._choices[shape] = choice, examples
+        shape = (inputs.kinds(x), inputs.kinds(y), one.device)
+        choice, (widest, manner) = self._choices.get((shape, len(one) == 1)), self._widest.get(shape, (0, Manner()))
+        if choice is not None and (examples <= widest or self.strict):
+            return choice
+        trainable = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        _check(trainable, params, x, y)
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            wanted = "per_example must be called once with this model, loss and shape before a graph is captured"
+            raise RuntimeError(wanted)
+        generators = torch.random.fork_rng(devices=inputs.gpus(y))
+        with products("highest", one.device), by_tensor_operations(), generators:
+            probe = Probe(self.model, params, x)
+            if examples > widest and not self.strict:
+                refuse_mixing(probe, examples=examples)
+                manner = refuse_mixing_loss(probe, self.loss, y, examples=examples)
+                self._widest[shape] = examples, manner
+            if choice is None:
+                choice = _that_draws(choose(probe, strict=self.strict), probe, strict=self.strict)
+                if self.strict:
+                    try_mapped_loss(probe, self.loss, y)
+                elif manner.reads:
+                    # A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot.
+                    choice = replace(choice, layers=None, mapped=materialised.WAYS[-1])
+                elif manner.draws:
+                    choice = _that_draws(one_at_a_time(probe), probe, strict=False, loss=self.loss, y=y)
+                self._choices[shape, len(one) == 1] = choice
         return choice
 
     def __call__(
@@ -147,15 +174,15 @@ class Prepared:
         if choice.layers is not None:
             known = Input(x, finite=finite_input, norms=input_norms)
             with members(present if shares is None else None):
-                return bookkeeping.per_example(self._model, self._loss, choice.layers, params, known, y, shares)
-        batch = materialised.Batch(self._model, self._loss, params, x, y, choice.mapped, self._strict, shares)
+                return bookkeeping.per_example(self.model, self.loss, choice.layers, params, known, y, shares)
+        batch = materialised.Batch(self.model, self.loss, params, x, y, choice.mapped, self.strict, shares)
         return materialised.per_example(batch, bytes_per_example=choice.bytes_per_example, memory=self._memory)
 
 
 def vet_forward(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, examples: int, strict: bool = False) -> int:
-    """Try a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
+    """Test a model in eval() mode, and its loss, as they are used to score records; how many may go through it at once.
 
-    x, y: two made-up examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
+    x, y: two synthetic examples, of which shapes, dtypes and the device are read. examples: how many are to go at once. That
     is also the answer, or 1 for a model that reads numbers to choose its way, for it would choose for all of them together, and
     for one that draws random numbers, which cannot be compared between lots of different sizes.
     strict: only whether each example can be mapped, for which see `mapped_outputs`.
@@ -177,62 +204,6 @@ def vet_forward(model: nn.Module, loss: Loss, x: Inputs, y: Inputs, *, examples:
         with Reads() as reads:
             probe.output(probe.examples)
         return 1 if reads.seen or probe.draws() else examples
-
-
-class _Known:
-    """What has been found out about a model for one shape of example."""
-
-    def __init__(self, model: nn.Module, params: Params, x: Inputs, *, strict: bool) -> None:
-        self.choice: Choice | None = None
-        self._model, self._strict = weakref.ref(model), strict
-        # Shapes alone are needed for later trials: views of one number each.
-        self._params = {name: value.new_empty(1).expand(value.shape) for name, value in params.items()}
-        self._x: Inputs = inputs.each(lambda leaf: leaf.new_empty(1).expand(leaf.shape), x)
-        self._widest = 0
-        self._losses: dict[object, int] = {}
-        self._choosing: set[object] = set()
-        self._drawing: dict[object, Choice] = {}
-
-    def vet(self, loss: Loss, y: Inputs, *, examples: int) -> Choice:
-        """The engine, once model and loss have been tried with so many examples at once."""
-        same = _identity(loss)
-        model_is_known = self.choice is not None and (self._strict or examples <= self._widest)
-        if not model_is_known or same not in self._losses or (not self._strict and examples > self._losses[same]):
-            self._try(loss, same, y, examples, model_is_known)
-            self._losses[same] = examples
-        assert self.choice is not None
-        if same not in self._choosing:
-            return self._drawing.get(same, self.choice)
-        # A loss that reads numbers to choose its way is shown one example at a time: it would choose for a whole lot.
-        return replace(self.choice, layers=None, mapped=materialised.WAYS[-1])
-
-    def _try(self, loss: Loss, same: object, y: Inputs, examples: int, model_is_known: bool) -> None:
-        model = self._model()
-        assert model is not None
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            wanted = "per_example must be called once with this model, loss and shape before a graph is captured"
-            raise RuntimeError(wanted)
-        generators = torch.random.fork_rng(devices=inputs.gpus(y))
-        with products("highest", inputs.first(y).device), by_tensor_operations(), generators:
-            probe = Probe(model, self._params, self._x)
-            if not model_is_known:
-                self._vet_model(probe, examples)
-            if self._strict:
-                try_mapped_loss(probe, loss, y)
-                return
-            manner = refuse_mixing_loss(probe, loss, y, examples=examples)
-            if manner.reads:
-                self._choosing.add(same)
-            elif manner.draws and same not in self._drawing:
-                self._drawing[same] = _that_draws(one_at_a_time(probe), probe, strict=False, loss=loss, y=y)
-
-    def _vet_model(self, probe: Probe, examples: int) -> None:
-        refuse_by_name(probe.model)
-        if not self._strict:
-            refuse_mixing(probe, examples=examples)
-        if self.choice is None:
-            self.choice = _that_draws(choose(probe, strict=self._strict), probe, strict=self._strict)
-        self._widest = examples
 
 
 def _that_draws(
@@ -257,27 +228,6 @@ def _that_draws(
             raise unmapped(probe.model, trouble) from trouble
         return replace(choice, mapped=materialised.WAYS[-1])
     return choice
-
-
-def _identity(loss: Loss) -> object:
-    """What stays equal for as long as the loss lives; a bound method is a new object each time it is named."""
-    if isinstance(loss, MethodType):
-        return weakref.ref(loss.__self__), loss.__func__
-    return weakref.ref(loss)
-
-
-_KNOWN: weakref.WeakKeyDictionary[nn.Module, dict[object, _Known]] = weakref.WeakKeyDictionary()
-
-
-def _known(model: nn.Module, trainable: tuple[str, ...], params: Params, x: Inputs, strict: bool) -> _Known:
-    modules = tuple((weakref.ref(module), module.training, hooked(module)) for module in model.modules())
-    dtype = next(iter(params.values())).dtype
-    one = inputs.first(x)
-    key = (modules, trainable, inputs.kinds(x), dtype, one.device, len(one) == 1, strict)
-    known = _KNOWN.setdefault(model, {})
-    if key not in known:
-        known[key] = _Known(model, params, x, strict=strict)
-    return known[key]
 
 
 def _check(trainable: Params, params: Params, x: Inputs, y: Inputs) -> None:

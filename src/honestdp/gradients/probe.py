@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,15 +135,6 @@ class Probe:
             return torch.ones_like(x)
         return x[(slice(None), slice(None), *[slice(0, 1)] * (x.dim() - 2))].expand(x.shape).clone()
 
-    @contextmanager
-    def drawing_apart(self) -> Iterator[None]:
-        """Within, numbers are drawn as from here on; afterwards those that follow are the same as if none had been."""
-        before = self._generator.get_state()
-        try:
-            yield
-        finally:
-            self._generator.set_state(before)
-
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers of the dtype of the parameters."""
         return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(self._like)
@@ -168,12 +159,7 @@ class Probe:
         """The same with a copy of the model that has never been run, in the mode it was given in or in eval() mode."""
         other, read = copy.copy(self), dict(self.model.named_parameters())
         # Parameters that are put in at every call need no copy.
-        shared = {id(read[name]): read[name] for name in self.params}
-        try:
-            other.model = copy.deepcopy(self.model, shared)
-        except RuntimeError as trouble:
-            wanted = f"a module that copy.deepcopy can copy, so that it can be tried at its first call ({trouble})"
-            raise InvalidArgument("model", type(self.model).__name__, wanted) from trouble
+        other.model = copied(self.model, [read[name] for name in self.params])
         if not training:
             other.model.eval()
         return other
@@ -283,6 +269,15 @@ class Probe:
                     rows[name].append(gradient.to_dense() if gradient.is_sparse else gradient)
         stacked = {name: torch.stack(values) for name, values in rows.items()}
         return {name: values.view(self.runs, LOT, *values.shape[1:]) for name, values in stacked.items()}
+
+
+def copied(model: nn.Module, shared: Iterable[Tensor] = ()) -> nn.Module:
+    """A copy of a model, but for tensors that it shares with it."""
+    try:
+        return copy.deepcopy(model, {id(value): value for value in shared})
+    except RuntimeError as trouble:
+        wanted = f"a module that copy.deepcopy can copy, so that it can be tested at its first call ({trouble})"
+        raise InvalidArgument("model", type(model).__name__, wanted) from trouble
 
 
 def seed_draws(device: torch.device, seed: int) -> None:

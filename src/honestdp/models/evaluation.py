@@ -21,9 +21,9 @@ from honestdp import checks
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import open_door
 from honestdp.boundary.metrics import Metric
-from honestdp.boundary.rehearsal import rehearse
 from honestdp.boundary.score_noise import Score, question_noise, question_scale
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.vetted import rehearse
 from honestdp.budget import Statement, large_epsilon, uncovered
 from honestdp.checks import HonestdpError
 from honestdp.ledger import Balance, Ledger

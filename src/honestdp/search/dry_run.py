@@ -21,10 +21,10 @@ from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 from honestdp.run import Run
 from honestdp.search import tune_result as leaving
 from honestdp.search.configuration import joined_for
-from honestdp.search.duration import expected
 from honestdp.search.failures import guarded
 from honestdp.search.guarantee import foreseen
 from honestdp.search.lifecycle import look
+from honestdp.search.planning import expected
 from honestdp.search.request import Requested, SearchSpec, requested
 from honestdp.search.tune import planned
 from honestdp.training.population import Model
@@ -191,7 +191,7 @@ def looked_ahead(what: Requested, first: Sequence[Spending] = ()) -> DryRun:
             standing = "over" if isinstance(over, leaving.TuneResult) else "goes on" if begun else "begins"
         search, rehearsed = planned(what)
         made = search.design
-        seconds, memory = expected(made, what.public.setting, what.private.shapes)
+        seconds, memory = expected(made, what.public.setting, what.private.shapes, search.tested)
         balance, after, refusal = None, None, ""
         if what.books is not None and standing == "begins":
             balance, after, refusal = _quoted(Ledger(what.books.ledger), what.books.dataset, made.spending, first)

@@ -35,7 +35,7 @@ from honestdp.search.failures import MachineStopped, SearchFailed, guarded, in_o
 from honestdp.search.folder import LOCK, Lock, begun_in, changed_code, is_over, make, remember_code, unwritable
 from honestdp.search.guarantee import seen_by_cluster
 from honestdp.search.planning import planned
-from honestdp.search.runs import MACHINE, SEEN, Setting
+from honestdp.search.runs import MACHINE, SEEN, Setting, Tested
 from honestdp.search.secret import Secret
 from honestdp.search.tune_result import TuneResult
 from honestdp.search.vault import Store, Unkept, Vault
@@ -131,6 +131,7 @@ class Search:
     configuration: Configuration
     statement: Statement
     report: Callable[[TuneResult, str], str]
+    tested: Tested
     books: Books | None = None
 
     def carry_out(
@@ -212,7 +213,8 @@ class Search:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
-        runs = setting.execution(design, plan, setting, data, records=design.records, store=store)
+        how: dict[str, Any] = {"records": design.records, "store": store, "tested": self.tested}
+        runs = setting.execution(design, plan, setting, data, **how)
         found = runs.finish()
         # A cluster that the search was begun on has seen it, wherever it ends.
         stated = self.statement if store.read(SEEN) is None else seen_by_cluster(self.statement)
@@ -227,7 +229,7 @@ class Search:
         with silence():
             drawn = secret.drawn(self.design, seed=self.configuration.seed)
             drawn = replace(drawn, code=dict(self.configuration.code))
-            return planned(drawn, self.design, self.configuration.setting, data)
+            return planned(drawn, self.design, self.configuration.setting, data.shapes, self.tested)
 
     def _begin(self, folder: Path, new: list[Path], data: PrivateData) -> _Begun:
         """Secrets, then the public side: without it nothing was charged, and a search killed in here is begun anew."""

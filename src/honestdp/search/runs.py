@@ -10,6 +10,7 @@ A run whose training fails, or whose weights are no numbers, scores minus infini
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from honestdp.boundary.data import PrivateData
+from honestdp.boundary.data import PrivateData, Shapes
 from honestdp.boundary.decoding import WorkerDied
 from honestdp.boundary.intake import open_door
 from honestdp.boundary.score_noise import best_of
 from honestdp.boundary.scores import ScoreDoor
 from honestdp.boundary.seed import Seed, lent, seed_all
+from honestdp.boundary.vetted import Vetted, vet
 from honestdp.checks import HonestdpError
 from honestdp.gradients.layout import layout_of, load_row
 from honestdp.losses import Loss
@@ -88,6 +90,25 @@ class Setting:
         """The module of a run before its first step. start: a seed that depends on no record."""
         return fresh(self.model, arguments=candidate.model, start=start)
 
+    def vetted(self, candidate: Candidate, shapes: Shapes, design: Design) -> Vetted:
+        """The candidate's model, its loss and the metric, tested as widely as the search needs them."""
+        largest = max(design.runs, key=lambda run: run.lot)
+        return vet(
+            self.module(candidate, 0),
+            shapes,
+            loss=self.loss,
+            device=self.device,
+            records=largest.records,
+            lot=largest.lot,
+            runs=min(BATCH, design.count) if design.selection.each_once else BATCH,
+            strict=self.strict,
+            metric=design.metric,
+        )
+
+
+Tested = dict[Arguments, Vetted]
+"""What was tested, by the arguments of the model."""
+
 
 def first_arguments(space: Space) -> Arguments:
     """Those of a model that stands for none: a count that may be zero was zero."""
@@ -106,8 +127,14 @@ class Execution:
         *,
         records: int,
         store: Store,
+        tested: Tested | None = None,
     ) -> None:
-        """store: for what a resume needs. Nothing is read yet: that is for `finish`."""
+        """store: for what a resume needs. tested: models that are tested already; others are tested before their first step.
+
+        Nothing is read yet: that is for `finish`.
+        """
+        self._tested: Tested = {} if tested is None else tested
+        self._forgiving = True
         self._design, self._secret, self._setting, self._store = design, secret, setting, store
         self._data, self._records = data.guarded(), records
 
@@ -132,10 +159,11 @@ class Execution:
         side, metric, setting = self._sides[1], self._design.metric, self._setting
         if side is None or metric is None:
             return None
+        vetted = self._vetted(0) if self._secret.candidates else None
         module = self._module(0) if self._secret.candidates else self.untrained()
         return open_door(
             side,
-            module.to(setting.device),
+            vetted or module.to(setting.device),
             loss=setting.loss,
             metric=metric,
             noise=self._secret.noises,
@@ -156,6 +184,16 @@ class Execution:
             error = without_records(trouble)
         raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
+    def rehearsed(self) -> Standing:
+        """The same over synthetic records: what fails in a run is no outcome but an error, with its own words. The first batch is
+        trained before, so that it goes on from its checkpoint, as after a kill.
+        """
+        self._forgiving = False
+        for batch in itertools.islice(self.batches(), 1):
+            self._whole(0, batch)
+        self._finish()
+        return self._load()
+
     def _finish(self) -> Standing:
         _ = self._door  # opened before the first run, so that what does not fit is found before the training
         standing = self._load()
@@ -169,7 +207,7 @@ class Execution:
         if self._design.choice is not None and standing.best is None:
             self._choose(standing)
             self._save(standing)
-        if self._secret.candidates and standing.best is None:
+        if self._secret.candidates and standing.best is None and self._forgiving:
             unsaid = (
                 "Why is not said, since it might tell of the records: try the model and the space on made-up records. Labels of "
                 "classes are whole numbers from 0 to one less than the model has outputs"
@@ -243,6 +281,8 @@ class Execution:
             except (KeyboardInterrupt, *NOT_THE_RUN):
                 raise
             except BaseException:  # whatever it is: its kind and words may come from records, or tell which run it was
+                if not self._forgiving:
+                    raise
                 self._forget()
         return None
 
@@ -270,7 +310,7 @@ class Execution:
     def _job(self, batch: list[int], seed: Seed, name: str = "") -> Job:
         candidates, setting = [self._secret.candidates[run] for run in batch], self._setting
         compute = Compute(device=setting.device, workers=setting.workers, checkpoint_seconds=CHECKPOINT_SECONDS)
-        return assemble(
+        job = assemble(
             [self._module(run) for run in batch],
             self._sides[0],
             run=[self._design.run_of(candidate) for candidate in candidates],
@@ -281,7 +321,17 @@ class Execution:
             keep=None if isinstance(self._store, Unkept) or not name else Kept(self._store, name),
             together=self._together(batch[0]),
             memory=self._secret.memory,
+            vetted=self._vetted(batch[0]),
         )
+        self._tested[candidates[0].model] = job.intake.vetted
+        return job
+
+    def _vetted(self, run: int) -> Vetted | None:
+        """The copies that a run trains. None before the first run of a Dataset, whose shapes are not known yet."""
+        candidate, shapes = self._secret.candidates[run], self._sides[0].shapes
+        if candidate.model not in self._tested and shapes is not None:
+            self._tested[candidate.model] = self._setting.vetted(candidate, shapes, self._design)
+        return self._tested.get(candidate.model)
 
     def _together(self, run: int) -> int:
         """The plan's word on how many runs of this one's group are trained together; 0 where it has none."""
@@ -301,9 +351,10 @@ class Execution:
 
     def _score(self, run: int, weights: Tensor) -> tuple[int, ...]:
         assert self._door is not None
+        vetted = self._tested[self._secret.candidates[run].model]
         with lent():  # for a model that draws when it is scored
             seed_all(self._secret.seed.child("score", run).number(63))
-            return self._door.score(run, self.model(run, weights).to(self._setting.device))
+            return self._door.score(run, vetted.scored(weights), vetted.forward)
 
     def _choose(self, standing: Standing) -> None:
         """The winner of runs that all leave, and its score: two questions, whatever the number of runs.

@@ -31,11 +31,11 @@ from honestdp.optimizers.schedules import Schedule
 from honestdp.search import folder as folders
 from honestdp.search.configuration import Configuration, joined_for
 from honestdp.search.design import Design, design
-from honestdp.search.dress_rehearsal import Rehearsed, rehearse, tried
-from honestdp.search.duration import at_a_glance
 from honestdp.search.failures import SearchFailed, guarded
 from honestdp.search.guarantee import for_the_statement, forewarned, guarantee
 from honestdp.search.lifecycle import Search, SearchStopped, before_the_charge, look, noted
+from honestdp.search.planning import expected
+from honestdp.search.rehearsal import Rehearsed, rehearse, tried
 from honestdp.search.request import Requested, SearchSpec, requested
 from honestdp.search.space import Optimizer
 from honestdp.search.tune_result import TuneResult
@@ -205,7 +205,8 @@ def carried_out(what: Requested) -> TuneResult:
                 if what.private.known is not None and not folders.begun_in(what.folder):
                     _scan(what, search.design)
                 if show:
-                    seconds = at_a_glance(search.design, what.public.setting, what.private.shapes)
+                    setting, shapes = what.public.setting, what.private.shapes
+                    seconds, _ = expected(search.design, setting, shapes, search.tested, at_a_glance=True)
             forewarned(search.design, what.public.setting)
             return noted(search, what.private, what.folder, resume=what.resume, show=show, seconds=seconds)
 
@@ -243,14 +244,14 @@ def planned(what: Requested) -> tuple[Search, Rehearsed]:
         expected=for_the_statement(made, public.setting),
         chosen=what.chosen,
     )
-    tried(made, public.setting, data.shapes)
+    tested = tried(made, public.setting, data.shapes)
     report = partial(_report, made, public)
     shown: dict[str, Any] = {"statement": statement, "report": None if folder is None else report, "balance": balance}
-    rehearsed = rehearse(made, public.setting, data.shapes, **shown)
+    rehearsed = rehearse(made, public.setting, data.shapes, tested, **shown)
     if new and folder is not None:
         folders.check_room(folder, rehearsed.needed(made))
-    search = Search(design=made, configuration=public, statement=statement, report=report, books=what.books)
-    return search, rehearsed
+    fixed: dict[str, Any] = {"statement": statement, "report": report, "books": what.books}
+    return Search(design=made, configuration=public, tested=tested, **fixed), rehearsed
 
 
 def _report(made: Design, public: Configuration, result: TuneResult, key: str) -> str:

@@ -12,7 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.budget import LEDGER_VARIABLE
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.gradients import inputs
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.optimizers import Rule
 from honestdp.optimizers.echo import try_once
@@ -145,10 +144,10 @@ class Charging:
         layout, watch = layout_of(module, device), self.watch(first.steps)
         initial = stack([module], layout, device)[0]
         if self.books is not None and data.shapes is not None:
-            x, _ = data.shapes.blanks(module)
-            made_up(data.shapes.made_up()).rehearse()
+            job = made_up(data.shapes.made_up())
+            job.rehearse()
             if any(rule.by_echo for rule in self.rules):
-                try_once(module, replace(layout, entering=inputs.entering(x)), initial, x)
+                try_once(job.intake.vetted.model, job.intake.layout, job.initial[0], job.intake.blank())
         elif self.books is not None:  # of a Dataset no shape is known before a record of it is read
             factors(self.spec.schedule, first)
             for rule, run in {kind(rule): (rule, run) for rule, run in zip(self.rules, runs, strict=True)}.values():

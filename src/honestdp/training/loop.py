@@ -231,7 +231,7 @@ class Job:
         asks = torch.tensor([rule.by_echo for rule in self.rules], device=self.initial.device)
 
         def measured() -> Tensor:
-            question, layout, blank = self.intake.question, self.intake.layout, self.intake.blank()
+            question, layout, blank = self.intake.vetted, self.intake.layout, self.intake.blank()
             return echoes(question.model, layout, self.initial[asks], blank, classes_at(question.loss)).cpu()
 
         table = self.ranks.first(measured).to(self.initial)
@@ -281,7 +281,7 @@ class Job:
 
     def _identity(self) -> dict[str, Any]:
         """What must agree between a checkpoint and the training that resumes from it."""
-        model, loss = self.intake.question.model, self.intake.question.loss
+        model, loss = self.intake.vetted.model, self.intake.vetted.loss
         trained = set(self.intake.layout.names)
         fixed = {n: p for n, p in model.state_dict().items() if n not in trained}
         digest = hashlib.sha256()
@@ -305,6 +305,6 @@ class Job:
             "ranks": self.ranks.size,
             "noise_seed": self.seed.key.hex() if self.seed.is_fixed else None,
             "secure": self.secure,
-            "strict": self.intake.question.strict,
+            "strict": self.intake.vetted.strict,
             "code": checkpoints.code_of(model, loss, self.rules, model.state_dict(keep_vars=True).values()) | varied,
         }

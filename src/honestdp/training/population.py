@@ -88,7 +88,7 @@ def _difference(one: nn.Module, other: nn.Module) -> str | None:
     if fixed.keys() != others_fixed.keys():
         return "which parameters are trainable"
     pairs = ((name, value, others_fixed[name]) for name, value in fixed.items())
-    return next((name for name, a, b in pairs if a.dtype != b.dtype or not torch.equal(a, b)), None)
+    return next((name for name, a, b in pairs if a.dtype != b.dtype or not torch.equal(a, b.to(a.device))), None)
 
 
 def check_finite(modules: Iterable[nn.Module]) -> None:

@@ -22,6 +22,7 @@ from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
 from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.vetted import Vetted, vet
 from honestdp.budget import Budget
 from honestdp.checks import InvalidArgument
 from honestdp.gradients.layout import load_row, stack
@@ -282,6 +283,7 @@ def assemble(
     memory: int | None = None,
     charging: Charging | None = None,
     ranks: Ranks = ALONE,
+    vetted: Vetted | None = None,
 ) -> Job:
     """Check everything and make the job of a population. Nothing is released yet.
 
@@ -291,6 +293,8 @@ def assemble(
         keep: replaces the checkpoint, for a caller that compares the data itself.
         together, memory: see `Job`.
         charging: pays before a record is read.
+        vetted: the model and the loss, tested before. By default they are tested here, once: before the charge where the data's
+            shapes are known without a record, else after it.
     """
     spec = TrainSpec() if spec is None else spec
     compute, loss = checked(spec.compute), spec.weighted_loss
@@ -299,32 +303,33 @@ def assemble(
     check_rules(optimizers, runs, spec.schedule)
     device = compute.place()
     modules = modules_of(model, len(runs))
-    if not isinstance(model, torch.nn.Module):
-        check_alike(modules)
+    if vetted is not None or not isinstance(model, torch.nn.Module):
+        check_alike(modules if vetted is None else [vetted.given, *modules])
     begin_alike(ranks, modules)
     private, place = PrivateData(data), None if compute.checkpoint is None else File(Path(compute.checkpoint))
     pace = factors(spec.schedule, runs[0])
     compare(ranks, private, modules, runs, optimizers, spec=spec, factors=pace, device=device.type)
     drawn = seed or (Seed.fresh() if spec.noise_seed is None else Seed.fixed(checks.seed(noise_seed=spec.noise_seed)))
     secret = ranks.first(lambda: drawn)
+    size: dict[str, Any] = {"records": runs[0].records, "lot": runs[0].lot, "strict": spec.strict, "device": device}
+    shapes = private.shapes if vetted is None else None
+    if shapes is not None:
+        vetted = ranks.together(lambda: vet(modules[0], shapes, loss=loss, runs=len(runs), **size), words=True)
     if charging is not None:
         tried = replace(spec, budget=None, compute=Compute(device=device, workers=0))
-        made_up = partial(assemble, modules, run=runs, optimizers=optimizers, spec=tried, by_coin=True)
+        made_up = partial(assemble, modules, run=runs, optimizers=optimizers, spec=tried, vetted=vetted)
         charging.pay(private, modules, runs, device, made_up)
     intake = ranks.together(
         lambda: take_in(
-            modules[0],
+            vetted or modules[0],
             private.read(),
-            records=runs[0].records,
             loss=loss,
-            device=device,
             workers=compute.workers,
             by_coin=by_coin or not private.exact,
             marked=compute.checkpoint is not None,
-            lot=runs[0].lot,
-            strict=spec.strict,
             ranks=ranks,
             secret=secret,
+            **size,
         )
     )
     intake.compare()
@@ -371,8 +376,8 @@ def results_of(
             delta,
             seeded,
             siblings=tuple(other for j, other in enumerate(job.runs) if j != i),
-            strict=job.intake.question.strict,
-            weighted=isinstance(job.intake.question.loss, ClassWeighted),
+            strict=job.intake.vetted.strict,
+            weighted=isinstance(job.intake.vetted.loss, ClassWeighted),
             stopped=job.stopped,
             watched=job.watched,
             balance=balance,

@@ -107,7 +107,7 @@ def measured(task: Task, runs: tuple[int, ...], steps: int, blocks: int, device:
 @torch.no_grad()
 def _pieces(intake: Intake, starts: Tensor, lot: list[Tensor], size: float, blocks: int, place: torch.device) -> Array:
     """Seconds of each piece of a step by itself, `[pieces, blocks]`."""
-    runs, layout, question = len(starts), intake.layout, intake.question
+    runs, layout, vetted = len(starts), intake.layout, intake.vetted
     x, y = (part.expand(runs, *part.shape) for part in lot)
     sigma = starts.new_full((runs,), NOISE)
     constants = Constants(len(lot[0]), size, 2, sigma, layout, starts.new_ones(2))
@@ -117,12 +117,12 @@ def _pieces(intake: Intake, starts: Tensor, lot: list[Tensor], size: float, bloc
         stack_rules([RULES[name]] * runs, dtype=starts.dtype, device=place) for name in ("FixedThreshold", "Online")
     ]
     states = [rule.init(starts, constants) for rule in rules]
-    with question.untouched.lent(starts) as lent:
+    with vetted.untouched.lent(starts) as lent:
         views = layout.views(lent)
-        found = question.gradients(views, x, y)
+        found = vetted.gradients(views, x, y)
         weights = (1 / found.norms).clamp(max=1)
         work: list[Callable[[], object]] = [
-            lambda: question.gradients(views, x, y).norms,
+            lambda: vetted.gradients(views, x, y).norms,
             lambda: found.add_weighted_sum(layout.views(torch.zeros_like(starts)), weights),
             lambda: noisy(starts, sigma / size, source, dtype=starts.dtype),
             lambda: rules[0].update(starts, states[0], release, constants),

@@ -115,9 +115,9 @@ def _cosines(
 
     A realisation z is one vector for all clips, so only products with it are needed: |s + a z|^2 = |s|^2 + 2 a s.z + a^2 |z|^2.
     """
-    question, layout = intake.question, intake.layout
-    with question.untouched.lent(params) as lent:
-        found = question.gradients(layout.views(lent), x[None], y[None])
+    vetted, layout = intake.vetted, intake.layout
+    with vetted.untouched.lent(params) as lent:
+        found = vetted.gradients(layout.views(lent), x[None], y[None])
         norms = found.norms
 
         def averaged(weights: Tensor) -> Tensor:

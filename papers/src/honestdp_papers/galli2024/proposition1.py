@@ -33,8 +33,10 @@ from honestdp.boundary.clipping import gradient_multiplier
 from honestdp.boundary.noise import noise_source
 from honestdp.boundary.query import Constants, Direction, Query, Release, State
 from honestdp.boundary.records import Examples
-from honestdp.boundary.release import Question, release
+from honestdp.boundary.release import release
 from honestdp.boundary.seed import Seed
+from honestdp.boundary.vetted import Vetted
+from honestdp.gradients import Prepared
 from honestdp.gradients.layout import layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp.optimizers import OSO
@@ -380,7 +382,7 @@ def _losses(noise: float, share: float, draws: int, norm: float) -> Array:
         [lot],
         stack([model] * draws, layout, device),
         query,
-        question=Question(model, cross_entropy),
+        vetted=Vetted(Prepared(model, cross_entropy), model, layout),
         constants=constants,
         noise=noise_source(device, Seed.fixed(1), secure=False),
         width=1,

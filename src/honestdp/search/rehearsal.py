@@ -1,13 +1,13 @@
-"""A whole search in small, on made-up records, before the charge: train, score, choose, save, report, read back.
+"""A whole search in small, on synthetic records, before the charge: train, score, choose, save, report, read back.
 
-What can go wrong without a record goes wrong here, in its own words, and costs nothing. First rules, models, losses and metric
-are tried one by one (`tried`). Then what runs after the charge is run as it is (`rehearse`): the same `Execution` over records of
-zeros in the shapes of the true ones, with two steps in the place of all, one candidate for each kind of rule and model,
-and no noise in the scores; then the files that would leave are made in memory and read back. Of a Dataset no shape is known
-before a record of it is read, so that of it only the files are rehearsed.
+What can go wrong without a record goes wrong here, in its own words, and costs nothing. First rules, models, losses and the
+metric are tested one by one (`tried`), each model once: what follows is made from the copies that were tested. Then what runs
+after the charge runs as it is (`rehearse`): the `Execution` of a search over records of zeros in the shapes of the true ones,
+with two steps in the place of all, one candidate for each kind of rule and model, and no noise in the scores; then the files
+that would be published are made in memory and read back. The shapes of a Dataset are not known before a record of it is read,
+so that for it only the files are rehearsed.
 
-Nothing here sees a record, for nothing here has one: what comes in are shapes. Nothing of it is kept: the made-up records are
-nobody's, and the files stay in memory.
+Nothing here sees a record, for nothing here has one: shapes come in. Nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -16,90 +16,63 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from honestdp.boundary.data import Shapes
-from honestdp.boundary.intake import try_out
 from honestdp.boundary.noise import noise_source
-from honestdp.boundary.rehearsal import rehearse as try_metric
-from honestdp.boundary.release import width_of
 from honestdp.boundary.seed import Seed, lent
 from honestdp.budget import Statement
 from honestdp.checks import HonestdpError, InvalidArgument
-from honestdp.gradients import inputs
-from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.layout import layout_of
 from honestdp.ledger import Balance
 from honestdp.logs import silence
-from honestdp.losses import default_loss
 from honestdp.optimizers.rule import kind
 from honestdp.optimizers.schedules import factors
 from honestdp.run import Run
 from honestdp.search import tune_result as leaving
 from honestdp.search.design import Design
-from honestdp.search.runs import BATCH, MACHINE, Execution, Setting, Standing
+from honestdp.search.runs import MACHINE, Execution, Setting, Standing, Tested
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
 from honestdp.training.population import check_alike, check_finite
 from honestdp.training.spec import check_rules
 from honestdp.training.trial import try_rule
 
-WIDELY = 8192  # examples that a model is tried with before the charge, if a population may have so many
-RECORDS = 16  # made-up ones, half of them for validation
+RECORDS = 16  # synthetic ones, about half of them for validation
 STEPS = 2  # as many as a rule with two phases needs to make a whole turn
 _KEY = "rehearsal"
-_NONE = Shapes(torch.zeros(0, 1), torch.zeros(0), ("", ""))  # of a Dataset
 
 
-def tried(made: Design, setting: Setting, shapes: Shapes | None) -> None:
-    """Rules, models, losses and metric one by one."""
+def tried(made: Design, setting: Setting, shapes: Shapes | None) -> Tested:
+    """Test rules, models, losses and metric one by one. Returns each architecture's copies; none for a Dataset."""
     some = _examples(made)
     rules, runs = [one.rule() for one in some], [made.run_of(one) for one in some]
     check_rules(rules, runs, setting.schedule)
     for run in made.runs:
         factors(setting.schedule, run)
     noise_source(setting.device, Seed.fresh(), secure=setting.secure)
+    tested: Tested = {}
     for one in {candidate.model: candidate for candidate in some}.values():
-        module = setting.module(one, 0).to(setting.device)
-        check_finite(alike := [module, setting.module(one, 1).to(setting.device)])
+        alike = [setting.module(one, start) for start in (0, 1)]
+        check_finite(alike)
         check_alike(alike)
-        layout = layout_of(module)
         if shapes is not None:
-            x, y = shapes.blanks(module)
-            layout = replace(layout, entering=inputs.entering(x))
+            tested[one.model] = setting.vetted(one, shapes, made)
+        layout = layout_of(alike[0]) if shapes is None else tested[one.model].layout
         for rule, run in {kind(rule): (rule, run) for rule, run in zip(rules, runs, strict=True)}.values():
             try_rule(rule, run, layout, runs=2)
-        if shapes is not None:
-            loss = setting.loss or default_loss(y)
-            how: dict[str, Any] = {"strict": setting.strict, "declared": shapes.classes}
-            try_out(module, loss, x, y, examples=_together(made, x), **how)
-            if made.metric is not None:
-                try_metric(made.metric, module, loss=loss, x=x, y=y, strict=setting.strict)
+    return tested
 
 
 def _examples(made: Design) -> tuple[Candidate, ...]:
     """Every candidate where they are listed; else one for each architecture."""
     drawn = made.space.draw(np.random.default_rng(0))
     return made.candidates or tuple(replace(drawn, model=one) for one in made.space.architectures())
-
-
-def _together(made: Design, x: Inputs) -> int:
-    """How many examples to try a model with before the charge: as many as a lot of one run, or more where populations are wider.
-
-    A population that is wider still is tried before its first step.
-    """
-    runs, rows = min(BATCH, made.count) if made.selection.each_once else BATCH, made.unit.rows
-    alone, all_runs = (
-        max(some * rows * width_of(x, runs=some, records=run.records, lot=run.lot, rows=rows) for run in made.runs)
-        for some in (1, runs)
-    )
-    return max(alone, min(all_runs, WIDELY))
 
 
 @dataclass(frozen=True)
@@ -120,6 +93,7 @@ def rehearse(
     made: Design,
     setting: Setting,
     shapes: Shapes | None,
+    tested: Tested,
     *,
     statement: Statement,
     report: Callable[[leaving.TuneResult, str], str] | None,
@@ -133,15 +107,10 @@ def rehearse(
             module = setting.module(one, 0)
             leaving.load_weights(copy.deepcopy(module), leaving.serialised(module))
         stage.at = "model", _STEPPED
-        runs = _Trial(
-            small,
-            secret,
-            setting,
-            _made_up(shapes or _NONE),
-            records=RECORDS,
-            store=_Memory(),
-        )
-        standing = Standing() if shapes is None else runs.finish()
+        records = (shapes or Shapes(torch.zeros(0, 1), torch.zeros(0), ("", ""))).made_up(RECORDS)
+        records.fingerprint()  # as it is taken first after the charge
+        runs = Execution(small, secret, setting, records, records=RECORDS, store=_Memory(), tested=tested)
+        standing = Standing() if shapes is None else runs.rehearsed()
         result = leaving.result_of(small, statement, runs, secret, standing, balance)
         if report is None:
             return Rehearsed({leaving.MODEL: len(leaving.serialised(result.model))})
@@ -155,19 +124,15 @@ def rehearse(
     return Rehearsed({name: len(content) for name, content in files.items()})
 
 
-def _made_up(shapes: Shapes) -> Any:
-    made = shapes.made_up(RECORDS)
-    made.fingerprint()  # as it is done first after the charge
-    return made
-
-
 def _small(made: Design) -> Design:
-    """The same search with few steps and a rate of one half; lots and noise are the true ones, which rules depend on."""
+    """The same search with few steps, a rate of one half and half of the records for validation, if it has any. Lots and noise
+    are the true ones, which rules depend on.
+    """
     chosen = {(kind(one.rule()), one.model): replace(one, steps=STEPS) for one in _examples(made)}
-    candidates = tuple(chosen.values())
+    candidates, fraction = tuple(chosen.values()), 0.5 if made.fraction else 0.0
     noise = {run.lot: run.noise for run in made.runs}
     runs = tuple(Run(records=int(2 * lot) + 1, lot=lot, steps=STEPS, noise=noise[lot]) for lot in sorted(noise))
-    return replace(made, candidates=candidates, records=RECORDS, runs=runs)
+    return replace(made, candidates=candidates, records=RECORDS, runs=runs, fraction=fraction)
 
 
 def _without_noise(small: Design) -> Secret:
@@ -182,36 +147,6 @@ def _without_noise(small: Design) -> Secret:
         seed=Seed.fresh(),
         choice=zeros if small.choice is not None else (),
     )
-
-
-class _Trial(Execution):
-    """An execution over made-up records: what fails is not counted as a run, and says why."""
-
-    @cached_property
-    def _sides(self) -> tuple[Any, Any]:
-        if not self._design.fraction:
-            return self._data, None
-        return self._data.split(np.arange(RECORDS) % 2 == 1)
-
-    @property
-    def _by_coin(self) -> bool:
-        return True  # a few made-up records stand for a declared number of true ones
-
-    def finish(self) -> Standing:
-        standing = Standing()
-        _ = self._door
-        for number, batch in enumerate(self.batches()):
-            self._batch(number, batch, standing)
-        if self._design.choice is not None:
-            self._choose(standing)
-        self._save(standing)
-        return self._load()
-
-    def _trained(self, number: int, batch: list[int]) -> list[Tensor | None]:
-        """The first batch also goes on from its checkpoint, as after a kill."""
-        name, seed = f"batch{number}", self._secret.seed.child("batch", number)
-        weights = self._population(batch, name, seed)
-        return self._population(batch, name, seed) if number == 0 else weights
 
 
 class _Memory:
