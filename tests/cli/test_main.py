@@ -259,6 +259,7 @@ def test_an_accountant_s_warning_becomes_a_note_of_the_statement() -> None:
     assert "edge of the orders" in honestdp("epsilon", *tiny).stdout
 
 
+@pytest.mark.slow
 def test_output_that_is_cut_off_is_no_error_of_ours() -> None:
     command = f"{PROGRAM} epsilon {' '.join(RUN)} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300, check=False)

@@ -82,11 +82,13 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(
+    ("runs", "dtype", "place"),
+    [(3, torch.float32, "first"), (1, torch.float64, "last"), (3, torch.float64, "last")],
+    ids=str,
+)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.filterwarnings("ignore:Using padding=.same.:UserWarning")
-@pytest.mark.parametrize("place", ["first", "last"])
 def test_rule_gives_the_gradients_of_one_at_a_time_backward(
     name: str, runs: int, dtype: torch.dtype, place: str
 ) -> None:
@@ -116,11 +118,11 @@ class Words(nn.Module):
         return self.head(self.table(words).tanh().flatten(1, -2).cumsum(1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(
+    ("runs", "dtype", "whole"), [(3, torch.float32, torch.int64), (1, torch.float64, torch.int32)], ids=str
+)
 @pytest.mark.parametrize("shape", [(1,), (6,), (40,), (3, 4)])
 @pytest.mark.parametrize("settings", [{}, {"padding_idx": 2}, {"padding_idx": -1}, {"sparse": True}], ids=str)
-@pytest.mark.parametrize("whole", [torch.int64, torch.int32], ids=str)
 def test_embedding_rule(
     runs: int, dtype: torch.dtype, shape: tuple[int, ...], settings: dict, whole: torch.dtype
 ) -> None:

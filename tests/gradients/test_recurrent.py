@@ -46,8 +46,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize(("runs", "dtype"), [(3, torch.float32), (1, torch.float64)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_recurrent_layers_give_the_gradients_of_one_at_a_time_backward(

@@ -41,6 +41,7 @@ from tests.tiny_search import clouds, hidden, linear, once_charged
 ray = pytest.importorskip(
     "ray", reason="RAY IS MISSING: no search is tried on a cluster; pip install 'honestdp[cluster]'"
 )
+pytestmark = pytest.mark.slow  # a cluster of several nodes is started
 NODES = 2
 SEARCH: dict[str, Any] = {
     "budget": Budget(3.0, 1e-5),

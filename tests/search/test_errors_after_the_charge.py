@@ -252,6 +252,7 @@ TROUBLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["_sides", "_door", "_load", "_batch", "_score"])
 @pytest.mark.parametrize("trouble", TROUBLE, ids=lambda trouble: f"{type(trouble).__name__}")
 def test_no_error_keeps_its_words(

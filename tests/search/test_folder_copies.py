@@ -262,6 +262,7 @@ def _stop(out: Path, settings: dict[str, Any], **named: Any) -> None:
             honestdp.tune(linear, clouds(), **settings, out=out, **named)
 
 
+@pytest.mark.slow
 def test_of_two_copies_the_ledger_lets_one_go_on(tmp_path: Path) -> None:
     settings = _stopped(tmp_path)
     shutil.copytree(tmp_path / "out", tmp_path / "copy")
@@ -279,6 +280,7 @@ def test_of_two_copies_the_ledger_lets_one_go_on(tmp_path: Path) -> None:
     assert Ledger(tmp_path / "ledger.db").balance("a").charges == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [False, True])
 def test_a_kill_between_the_folder_s_token_and_the_ledger_s_is_made_good(told: bool, tmp_path: Path) -> None:
     settings = _stopped(tmp_path)

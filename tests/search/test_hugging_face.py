@@ -34,6 +34,7 @@ def records() -> tuple[dict[str, Tensor], Tensor]:
     return {"input_ids": ids, "attention_mask": mask}, ids[:, 0] % 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_search_trains_and_scores_it(strict: bool) -> None:
     settings: dict[str, Any] = {"optimizer": "sgd", "space": {"lr": [0.1, 1.0], "clip": 1.0}, "lot": 20, "steps": 4}

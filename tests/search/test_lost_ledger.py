@@ -14,6 +14,7 @@ from honestdp.search.runs import Execution
 from tests.tiny_search import clouds, linear
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["the pending result", "the runs"])
 @pytest.mark.parametrize("anew", [False, True], ids=["no ledger", "a new ledger"])
 def test_a_lost_ledger_is_to_be_restored_and_the_same_call_finishes(

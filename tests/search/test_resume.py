@@ -251,6 +251,7 @@ DAMAGED = {
 NEEDED = ("search.json", ".secret/key", ".secret/plan")  # the others are not there before a search has come so far
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "damage"),
     [

@@ -168,6 +168,7 @@ def test_equal_scores_are_settled_by_a_coin_and_not_by_the_order_of_the_runs(tmp
         assert standing.best == int(np.argmax(ties))
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("killed", [False, True])
 def test_runs_that_fail_by_chance_have_one_chance_each(killed: bool, tmp_path: Path) -> None:
     """Each of two runs fails with probability 0.3, and takes the whole population with it; also if a kill comes in between.

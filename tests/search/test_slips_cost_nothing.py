@@ -150,6 +150,7 @@ def test_tied_weights_and_half_precision_records_go_through(world: World) -> Non
     assert world.charges == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["horizon", "quantile", "oso", "adadp"])
 @pytest.mark.parametrize("validation", [0.0, 0.2])
 def test_every_kind_of_rule_is_rehearsed_with_and_without_validation(

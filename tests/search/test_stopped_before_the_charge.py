@@ -29,6 +29,7 @@ def stopping(*args: Any, **named: Any) -> None:
     deeply()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kept", [False, True])
 def test_it_costs_nothing_and_says_what_to_do(

@@ -35,6 +35,7 @@ def own(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(output, y, reduction="none") * torch.where(y == 1, 5.0, 1.0)
 
 
+@pytest.mark.slow
 def test_weights_multiply_the_loss_of_each_class() -> None:
     weighted = trained(class_weights=WEIGHTS)
     torch.testing.assert_close(weighted, trained(loss=own))

@@ -203,6 +203,7 @@ SEARCH: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_search_trains_and_scores_with_several_labels() -> None:
     def right_of_one(output: Any, y: Tensor) -> Tensor:
         return output["cls"].argmax() == y[0]
@@ -220,6 +221,7 @@ def test_a_search_trains_and_scores_with_several_labels() -> None:
     assert clipped.score is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [None, "accuracy", "log loss"])
 def test_a_metric_of_one_label_is_refused_with_those_that_take_several(metric: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"metric must be .*labels of several tensors honestdp\.DeclaredMetric"):

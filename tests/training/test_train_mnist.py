@@ -22,6 +22,7 @@ FOLDER = Path(os.environ.get("HONESTDP_DATA", ROOT.parent / "shared" / "data")) 
 REFERENCE = {4.0: 0.8973, 1.0: 0.9170}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FOLDER.is_dir(), reason=f"MNIST NOT FOUND in {FOLDER}: set HONESTDP_DATA to check accuracies")
 def test_horizon_on_mnist_meets_the_reference_within_half_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER.parent))

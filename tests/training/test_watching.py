@@ -85,6 +85,7 @@ def test_a_run_that_is_watched_is_bit_for_bit_the_one_that_is_not(every: int) ->
     assert row(go(meddle, every=every).model).equal(row(go().model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", EVERY_RULE[1:], ids=lambda rule: type(rule).__name__)
 def test_that_holds_for_every_optimizer(rule: rules.Rule) -> None:
     run = RUN.with_steps(70)
@@ -299,6 +300,7 @@ class Failing:
             raise self.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [ValueError("of mine"), KeyboardInterrupt()])
 @pytest.mark.parametrize("at", [30, 100, 150])
 def test_after_an_error_in_it_the_run_goes_on_at_the_right_step(at: int, error: BaseException, tmp_path: Path) -> None:
