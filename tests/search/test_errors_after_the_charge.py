@@ -287,8 +287,7 @@ def test_an_error_of_this_package_keeps_its_own_words_and_nothing_else() -> None
 
 
 def test_words_of_a_dataset_would_be_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for module in ("runs", "failures"):
-        monkeypatch.setattr(f"honestdp.search.{module}.without_records", lambda trouble: trouble)
+    monkeypatch.setattr("honestdp.search.failures.without_records", lambda trouble: trouble)
     monkeypatch.setattr(PrivateData, "_gathered", lambda self, **_: [self._data[i] for i in range(len(self))])
     monkeypatch.setattr(PrivateData, "guarded", lambda self: self)
     error = raised(Records("raises", everyone=True), tmp_path)

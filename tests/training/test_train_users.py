@@ -275,7 +275,7 @@ def test_an_error_of_the_users_dataset_is_not_called_a_death() -> None:
         train(
             nn.Linear(8, 3),
             Listed(Y, RuntimeError("cannot decode")),
-            run=RUN,
+            run=Run(records=40, lot=40, steps=1, noise=1.0),  # a lot of all records
             optimizer=RULE,
             compute=Compute(workers=1),
         )

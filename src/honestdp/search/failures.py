@@ -99,19 +99,21 @@ class MachineStopped(HonestdpError):
     """Something outside the runs stops a search, which can be resumed. Its words name the kind of failure."""
 
 
-def in_own_words(act: Callable[[], Answer]) -> Answer:
-    """What `act` returns. What it raises is replaced, but for errors of this package and an interruption by the user, which
-    `Search` replaces.
+def in_own_words(act: Callable[[], Answer], *, of_runs: bool = False) -> Answer:
+    """What `act` returns. What it raises is replaced, but for an interruption by the user, which `Search` replaces.
+
+    of_runs: errors of this package are replaced too: within a run their words may be of its records. Elsewhere they are kept.
     """
     try:
         return act()
     except KeyboardInterrupt:
         raise
-    except BaseException as trouble:
-        if isinstance(trouble, HonestdpError) and not isinstance(trouble, RecordFailed) and _raised_here(trouble):
+    except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
+        kept = isinstance(trouble, HonestdpError) and not isinstance(trouble, RecordFailed) and _raised_here(trouble)
+        if kept and not of_runs:
             raise
         error = without_records(trouble)
-    raise error
+    raise error  # here and not there, so that nothing of what was caught is carried along as its context
 
 
 def without_records(trouble: BaseException) -> Exception:

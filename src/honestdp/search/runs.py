@@ -33,7 +33,7 @@ from honestdp.gradients.layout import layout_of, load_row
 from honestdp.losses import Loss
 from honestdp.optimizers.schedules import Schedule
 from honestdp.search.design import Design
-from honestdp.search.failures import MachineStopped, SearchFailed, without_records
+from honestdp.search.failures import MachineStopped, SearchFailed, in_own_words
 from honestdp.search.secret import Secret
 from honestdp.search.space import Arguments, Candidate, Space
 from honestdp.search.vault import Kept, Store, Unkept
@@ -176,13 +176,7 @@ class Execution:
         """Train and score what is left of the search, and find its winner. To be called within `silence`: what is said in a run
         tells of the runs.
         """
-        try:
-            return self._finish()
-        except KeyboardInterrupt:  # ours: `Search` makes a new one of it
-            raise
-        except BaseException as trouble:  # also what ends a process: a Dataset may raise it, with words of a record
-            error = without_records(trouble)
-        raise error  # here and not there, so that nothing of what was caught is carried along as its context
+        return in_own_words(self._finish, of_runs=True)
 
     def rehearsed(self) -> Standing:
         """The same over synthetic records: what fails in a run is no outcome but an error, with its own words. The first batch is

@@ -240,13 +240,6 @@ def help_texts(spec: type) -> dict[str, str]:
     return {each.name: each.metadata["help"] for each in fields(spec)}
 
 
-def check_run(run: Any) -> None:
-    """Refuse anything but a Run or a list of them."""
-    runs = [run] if isinstance(run, Run) else run
-    if not isinstance(runs, list | tuple) or not all(isinstance(each, Run) for each in runs):
-        raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
-
-
 def check_rules(optimizers: Sequence[Rule], runs: list[Run], schedule: str | Schedule) -> None:
     """Refuse a rule that cannot train a run of a population."""
     for rule, run in zip(optimizers, runs, strict=True):
@@ -292,6 +285,9 @@ def not_declared(records: int, unit: Unit) -> str:
 
 def runs_of(run: Runs, count: int, budget: Budget | None) -> list[Run]:
     """One run for each optimizer, with the noise that a budget sets."""
+    given = [run] if isinstance(run, Run) else run
+    if not isinstance(given, list | tuple) or not all(isinstance(each, Run) for each in given):
+        raise InvalidArgument("run", run, "a honestdp.Run, or a list of them")
     if count == 0:
         raise InvalidArgument("optimizers", [], "a list of at least one optimizer")
     runs = [run] * count if isinstance(run, Run) else list(run)

@@ -45,7 +45,6 @@ from honestdp.training.spec import (
     Preparation,
     TrainSpec,
     check_rules,
-    check_run,
     checked,
     preparation,
     runs_of,
@@ -298,7 +297,6 @@ def assemble(
     """
     spec = TrainSpec() if spec is None else spec
     compute, loss = checked(spec.compute), spec.weighted_loss
-    check_run(run)
     runs = runs_of(run, len(optimizers), spec.budget)
     check_rules(optimizers, runs, spec.schedule)
     device = compute.place()
