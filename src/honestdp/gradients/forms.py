@@ -147,43 +147,6 @@ def _least_norm(values: Tensor) -> float:
     return float((values.shape[-1] * torch.finfo(_precision(values)).tiny) ** 0.5)
 
 
-def product_square_norms(left: Tensor, right: Tensor, *, right_norms: Tensor | None, shift: bool) -> Tensor:
-    """`[runs, lot]`: |left right^T|^2 of every example, and with `shift` |(left right^T, left)|^2.
-
-    left: `[runs, lot, rows]`; right: `[runs, lot, columns]`; right_norms: `[runs, lot]`, its norms where they are known.
-    """
-    fused = kernels.on(left.device)
-    if fused is not None and left.dtype == right.dtype == torch.float32:
-        known = right_norms is not None
-        right = right if right_norms is None else right_norms
-        return fused.outer_square_norms(left.contiguous(), right.contiguous(), right_is_norms=known, shift=shift)
-    # A factor too small to square is counted as what it may be at most: a huge other factor must not meet a zero.
-    left_norms = norms_of(left).clamp_(min=_least_norm(left))
-    norms = norms_of(right) if right_norms is None else right_norms
-    if not shift:
-        return (left_norms * norms.clamp(min=_least_norm(right))).square_()
-    # |left|^2 (|right|^2 + 1), multiplied out: the square of `right` alone may leave the range where the product does not.
-    both = left_norms * norms
-    return torch.addcmul(left_norms.square_(), both, both)
-
-
-def gram_square_norms(left: Tensor, right: Tensor, *, shift: bool) -> Tensor:
-    """`[runs, lot]`: |sum_t left_t right_t^T|^2 of every example, from the two Gram matrices.
-
-    left: `[runs, lot, positions, rows]`; right: `[runs, lot, positions, columns]`. shift: together with |sum_t left_t|^2, as if
-    `right` had one more column, of ones.
-    """
-    # In float64 whatever the dtype: the double sum cancels where the terms of the gradient do, and what float32 would leave of
-    # it is rounding, possibly far below the norm, which would let an example past the clip.
-    precise_left, precise_right = left.double(), right.double()
-    right_gram = torch.matmul(precise_right, precise_right.mT)
-    right_squares = right_gram.diagonal(dim1=-2, dim2=-1).add(float(shift))  # before the next line changes right_gram
-    gram = torch.matmul(precise_left, precise_left.mT).mul_(right_gram.add_(1) if shift else right_gram)
-    norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
-    terms = (torch.linalg.vector_norm(precise_left, dim=-1) * right_squares.sqrt()).sum(-1)
-    return _as_summed(norms, terms, left).square_().to(_precision(left))
-
-
 def _as_summed(norms: Tensor, terms: Tensor, like: Tensor) -> Tensor:
     """The norm that an example's part of a sum can have, where that part is itself a sum of terms.
 
@@ -244,7 +207,19 @@ class Product:
     """`[runs, lot]`, the norms of `right` where they are known."""
 
     def square_norms(self) -> Tensor:
-        return product_square_norms(self.left, self.right, right_norms=self.right_norms, shift=self.shift)
+        left, right, known = self.left, self.right, self.right_norms
+        fused = kernels.on(left.device)
+        if fused is not None and left.dtype == right.dtype == torch.float32:
+            given = left.contiguous(), (right if known is None else known).contiguous()
+            return fused.outer_square_norms(*given, right_is_norms=known is not None, shift=self.shift)
+        # A factor too small to square is counted as what it may be at most: a huge other factor must not meet a zero.
+        left_norms = norms_of(left).clamp_(min=_least_norm(left))
+        norms = norms_of(right) if known is None else known
+        if not self.shift:
+            return (left_norms * norms.clamp(min=_least_norm(right))).square_()
+        # |left|^2 (|right|^2 + 1), multiplied out: the square of `right` alone may leave the range where the product does not.
+        both = left_norms * norms
+        return torch.addcmul(left_norms.square_(), both, both)
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         fused = kernels.on(self.left.device) if self.left.dtype == weights.dtype == torch.float32 else None
@@ -296,7 +271,17 @@ class Outer:
     right_finite: bool = False
 
     def square_norms(self) -> Tensor:
-        return gram_square_norms(self.left, self.right, shift=self.shift)
+        # In float64 whatever the dtype: the double sum cancels where the terms of the gradient do, and what float32 would leave
+        # of it is rounding, possibly far below the norm, which would let an example past the clip.
+        left, right = self.left.double(), self.right.double()
+        right_gram = torch.matmul(right, right.mT)
+        right_squares = right_gram.diagonal(dim1=-2, dim2=-1).add(
+            float(self.shift)
+        )  # before the next line changes right_gram
+        gram = torch.matmul(left, left.mT).mul_(right_gram.add_(1) if self.shift else right_gram)
+        norms = gram.sum((-2, -1)).clamp_(min=0).sqrt_()
+        terms = (torch.linalg.vector_norm(left, dim=-1) * right_squares.sqrt()).sum(-1)
+        return _as_summed(norms, terms, self.left).square_().to(_precision(self.left))
 
     def add_weighted_sum(self, totals: Sequence[Tensor], weights: Tensor, *, counted: Tensor | None) -> None:
         right = self.right if self.right_finite else silenced(self.right, counted)
