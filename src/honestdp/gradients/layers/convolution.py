@@ -139,24 +139,20 @@ class Convolution(Rule):
 def convolved(
     how: Implicit, x: Tensor, grad: Tensor, chosen: Tensor | None, params: Params, wanted: Wanted
 ) -> dict[str | tuple[str, ...], Tensor | Form]:
-    """The gradients of the weight, and with it of the bias where it is wanted, by kernels. x, grad: `[examples, ...]`."""
-    shift = "bias" in wanted
-    form = _of_lots(how, x, grad, chosen, params["weight"], shift=shift)
-    return {("weight", "bias") if shift else "weight": form}
+    """The gradients of the weight, and with it of the bias where it is wanted, by kernels. x, grad: `[examples, ...]`.
 
-
-def _of_lots(how: Implicit, x: Tensor, grad: Tensor, chosen: Tensor | None, weight: Tensor, *, shift: bool) -> Form:
-    """By kernels, but where a wide layer has few positions by its windows, which are then few: a kernel's product is of 32 or 64
+    Where a wide layer has few positions they are made of its windows, which are then few: a kernel's product is of 32 or 64
     positions at least, most of them empty.
     """
-    shape, parameter = how.shape, tuple(weight.shape[1:])
-    sizes = torch.Size((shape.out_height, shape.out_width))
+    shift, shape, weight = "bias" in wanted, how.shape, params["weight"]
+    sizes, form = torch.Size((shape.out_height, shape.out_width)), tuple(weight.shape[1:])
+    names = ("weight", "bias") if shift else "weight"
     if chosen is not None or not gram_is_cheaper(sizes.numel(), shape.rows, shape.columns):
-        return Convolved(how, x, grad, chosen, len(weight), parameter, shift)
+        return {names: Convolved(how, x, grad, chosen, len(weight), form, shift)}
     geometry = Geometry(shape.kernel, shape.stride, shape.padding, shape.dilation, (0, 0), transposed=False, groups=1)
     factors = (grad.flatten(2).mT, geometry.windows(x, sizes).squeeze(2))
     left, right = (each.reshape(len(weight), -1, *each.shape[1:]) for each in factors)
-    return Outer(left, right, parameter, shift)
+    return {names: Outer(left, right, form, shift)}
 
 
 def _grouping_is_slow(values: Tensor) -> bool:
