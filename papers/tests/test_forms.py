@@ -27,6 +27,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_are_those_of_the_paper(name: str) -> None:
     train, test, features, classes = SIZES[name]
@@ -43,6 +44,7 @@ def test_adult_has_its_one_hot_columns_twice() -> None:
     assert np.array_equal(twice.x[:, 104:], plain.x[:, 6:])
 
 
+@pytest.mark.slow
 def test_the_gisette_standin_has_signal_and_probes_without_any() -> None:
     found = load("gisette-standin")
     assert found.standin is not None
@@ -57,6 +59,7 @@ def test_the_gisette_standin_has_signal_and_probes_without_any() -> None:
     assert (difference < 0.1).sum() > 2450
 
 
+@pytest.mark.slow
 def test_the_standin_of_ag_news_says_so_and_is_the_same_everywhere() -> None:
     found = load("ag-news-standin")
     assert found.standin is not None
@@ -65,6 +68,7 @@ def test_the_standin_of_ag_news_says_so_and_is_the_same_everywhere() -> None:
     assert hashlib.sha256(found.x.tobytes()).hexdigest() == forms.AG_NEWS_SHA256
 
 
+@pytest.mark.slow
 def test_a_papers_form_is_the_same_records_with_other_numbers() -> None:
     plain, signed = load("mnist"), load("mnist-signed")
     rows = slice(0, 300)

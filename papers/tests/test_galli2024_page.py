@@ -63,6 +63,7 @@ def test_what_speaks_of_fashion_mnist_is_made_from_kept_parts_without_its_images
     assert item.finish({part.name: read(part, folder)[0] for part in there}, False).claims
 
 
+@pytest.mark.slow
 @needs_files
 @pytest.mark.parametrize("quick", [False, True])
 def test_the_kept_errors_of_one_image_for_all_are_those_of_the_images(

@@ -203,6 +203,7 @@ def test_a_quick_version_says_that_it_trained_once_and_knows_no_errors() -> None
             assert count not in said
 
 
+@pytest.mark.slow
 def test_figure2_and_4_draw(tmp_path: Path) -> None:
     for item in (PAPER.item("figure2"), PAPER.item("figure4")):
         outcome = item.finish(made_up(item.parts(True), lambda name, candidate: 50.0 - candidate), True)

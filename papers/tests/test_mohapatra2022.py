@@ -499,6 +499,7 @@ sys.exit(main(["mohapatra2022/figure3", "--out", sys.argv[1], "--device", "cpu",
         assert kept["right"].max() / kept["tests"] > 0.75
 
 
+@pytest.mark.slow
 @needs_files
 def test_adam_effective_step_size_converges_as_theorem_3_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HONESTDP_DATA", str(FOLDER))

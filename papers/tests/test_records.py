@@ -514,6 +514,7 @@ def test_the_network_of_both_mirror_images_is_the_mean_of_the_published_one_and_
 _PAIR = ("published-cnn", "mirror-cnn")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "channels", "side"), [("mirror-cnn", 243, 8), (_PAIR[0], 243, 8), (_PAIR[0], 81, 7)])
 def test_convolutions_of_the_cnns_go_by_the_kernels_of_a_gpu(
     records: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: str, channels: int, side: int

@@ -192,6 +192,7 @@ def test_a_setting_that_a_second_try_finishes_is_no_longer_one_that_failed(
     assert not list(tmp_path.rglob("failed.txt"))
 
 
+@pytest.mark.slow
 def test_candidates_and_rules_are_trained_and_their_right_answers_counted(suite: dict[str, ModuleType]) -> None:
     kinds, work = suite["settings"], suite["work"]
     setting = replace(kinds.settings("A", 1, quick=True)[0], net=kinds.Net("dense"), noise=0.5, steps=20)
