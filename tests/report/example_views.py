@@ -9,8 +9,9 @@ import math
 from dataclasses import replace
 
 from honestdp.budget import PROTECTS, Budget, Statement
+from honestdp.ledger.account import Balance
 from honestdp.planner.comparison import Method, Plan
-from honestdp.report.html import Cost, LedgerView, ScoreView, SearchView
+from honestdp.report.html import Cost, ScoreView, SearchView
 from honestdp.run import Run
 from honestdp.selection import Compose, RandomStopping, count_of
 
@@ -89,17 +90,17 @@ SEARCH = SearchView(
     ),
     plan=PLAN,
     costs=COSTS,
-    ledger=LedgerView(
+    ledger=Balance(
         dataset="digits",
-        budget=8.0,
-        delta=1e-5,
+        budget=Budget(8.0, 1e-5),
         before=1.4306,
-        after=3.5512,
-        left=4.4487,
-        entry=3,
-        key="9f2c41d07be3a86655c0e7f4b1d2a3987c6e5f40b1a29384756e0f1d2c3b4a59",
+        spent=3.5512,
+        charges=2,
+        charged=True,
         head="6632e88e55ae8f23e6e5773db4a8f4e73dbe6b0a73c52bba09534c7a45a607cc",
+        entry=3,
     ),
+    key="9f2c41d07be3a86655c0e7f4b1d2a3987c6e5f40b1a29384756e0f1d2c3b4a59",
     configuration={
         "optimizer": "adam-wosm",
         "space": {"clip": [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0]},

@@ -91,6 +91,7 @@ def test_a_view_has_no_place_for_what_must_not_leave() -> None:
         "configuration",
         "reproduce",
         "version",
+        "key",  # of the charge, as the ledger shows it
         "what",  # the word "search" or "training", by which function was called
     }
 
@@ -169,7 +170,7 @@ def test_a_report_holds_winner_ledger_configuration_and_the_way_back() -> None:
         "3.552",
         "4.448",
         "8.000",
-        SEARCH.ledger.key,
+        SEARCH.key,
         SEARCH.ledger.head,
         "clip: 0.05, 0.1, 0.2",
         "2.1803471",
@@ -182,7 +183,7 @@ def test_a_report_holds_winner_ledger_configuration_and_the_way_back() -> None:
 
 def test_no_more_is_said_to_be_left_than_is() -> None:
     assert SEARCH.ledger is not None
-    text = Page(render(replace(SEARCH, ledger=replace(SEARCH.ledger, left=4.70181)))).text
+    text = Page(render(replace(SEARCH, ledger=replace(SEARCH.ledger, spent=8 - 4.70181)))).text
     assert "4.701" in text
     assert "4.702" not in text
 
@@ -255,11 +256,11 @@ def hostile(view: SearchView, text: str) -> SearchView:
     def swap_fields(made: object, names: tuple[str, ...]) -> object:
         return dataclasses.replace(made, **{name: swap(getattr(made, name)) for name in names})  # type: ignore[type-var]
 
-    own = ("title", "dataset", "hyperparameters", "configuration", "version", "reproduce")
+    own = ("title", "dataset", "hyperparameters", "configuration", "version", "reproduce", "key")
     parts = {
         "statement": ("accountant", "selection", "how", "leaves", "basis", "published", "assumptions", "notes"),
         "score": ("name",),
-        "ledger": ("dataset", "key"),
+        "ledger": ("dataset",),
     }
     changed = {name: swap_fields(getattr(view, name), names) for name, names in parts.items()}
     costs = tuple(swap_fields(made, ("method", "words", "accountant", "leaves")) for made in view.costs)

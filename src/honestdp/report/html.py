@@ -16,13 +16,15 @@ from honestdp.budget import Statement
 from honestdp.plain_words import likelihood, per_cent, rounded_down, rounded_up, surest_guess
 from honestdp.report import numbers
 from honestdp.report.costs import Cost
-from honestdp.report.view import LedgerView, ScoreView, SearchView
+from honestdp.report.view import ScoreView, SearchView
 from honestdp.run import PERSON
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["Cost", "LedgerView", "ScoreView", "SearchView", "render"]
+    from honestdp.ledger.account import Balance
+
+__all__ = ["Cost", "ScoreView", "SearchView", "render"]
 
 EXAMPLES = (0.1, 1.0, 3.0, 8.0)
 SUSPICION = 0.01
@@ -79,7 +81,7 @@ class Interval(NamedTuple):
     ticks: tuple[Tick, ...]
 
 
-class Balance(NamedTuple):
+class BalanceChart(NamedTuple):
     """The chart of a ledger: what was spent before and by this search, in per cent of the budget.
 
     texts: (kind, name, epsilon) for the rows below it.
@@ -203,14 +205,15 @@ def _score(score: ScoreView) -> dict[str, str]:
     }
 
 
-def _balance(ledger: LedgerView, what: str) -> Balance:
-    whole = max(ledger.budget, ledger.after)
-    before, after = 100 * ledger.before / whole, 100 * ledger.after / whole
-    added = max(ledger.after - ledger.before, 0.0)
-    texts = numbers.aligned([ledger.before, added, ledger.after], down=[ledger.left, ledger.budget])
+def _balance(ledger: Balance, what: str) -> BalanceChart:
+    budget = ledger.budget.epsilon
+    whole = max(budget, ledger.spent)
+    before, after = 100 * ledger.before / whole, 100 * ledger.spent / whole
+    added = max(ledger.spent - ledger.before, 0.0)
+    texts = numbers.aligned([ledger.before, added, ledger.spent], down=[ledger.left, budget])
     kinds = ("before", "search", "", "left", "")
     names = ("Spent before", f"Added by this {what}", "Spent after", "Left", "Budget")
-    return Balance(before, max(after - before, 0.0), tuple(zip(kinds, names, texts, strict=True)))
+    return BalanceChart(before, max(after - before, 0.0), tuple(zip(kinds, names, texts, strict=True)))
 
 
 def _reason(view: SearchView) -> str:

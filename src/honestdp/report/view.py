@@ -54,31 +54,13 @@ class ScoreView:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LedgerView:
-    """A dataset's balance around the charge of this search.
-
-    budget, before, after, left: epsilons at `delta`, each of everything spent so far, composed.
-    entry: the number of the charge in the ledger, as `honestdp ledger show` has it; key: what names it there; head: its hash.
-    """
-
-    dataset: str
-    budget: float
-    delta: float
-    before: float
-    after: float
-    left: float
-    entry: int | None
-    key: str
-    head: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class SearchView:
     """Everything that a report of one search shows.
 
     hyperparameters: the winner's.
     plan: what the methods were chosen from; None where nothing was planned.
     costs: the same search under each method (honestdp.report.costs.compare).
+    ledger: the balance of the dataset around the charge; key: what names the charge there, empty without one.
     reproduce: the command or the code that makes this search again.
     what: a search, or one training that was no part of one.
     """
@@ -90,28 +72,12 @@ class SearchView:
     score: ScoreView | None
     plan: Plan | None
     costs: Sequence[Cost]
-    ledger: LedgerView | None
+    ledger: Balance | None
     configuration: Mapping[str, object]
     reproduce: str
     version: str
+    key: str = ""
     what: Literal["search", "training"] = "search"
-
-
-def ledger_view(balance: Balance | None, key: str) -> LedgerView | None:
-    """What a report shows of a charge."""
-    if balance is None:
-        return None
-    return LedgerView(
-        dataset=balance.dataset,
-        budget=balance.budget.epsilon,
-        delta=balance.budget.delta,
-        before=balance.before,
-        after=balance.spent,
-        left=balance.left,
-        entry=balance.entry,
-        key=key,
-        head=balance.head,
-    )
 
 
 def said(configuration: Mapping[str, object]) -> dict[str, object]:

@@ -259,7 +259,7 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
     from honestdp import __version__
     from honestdp.report.costs import compare
     from honestdp.report.html import render
-    from honestdp.report.view import ScoreView, SearchView, ledger_view, said
+    from honestdp.report.view import ScoreView, SearchView, said
 
     score = None
     if result.score is not None:
@@ -278,7 +278,8 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
             score=score,
             plan=replace(plan, budget=made.budget),
             costs=compare(plan, event=made.base, delta=made.budget.delta, selection=made.selection),
-            ledger=ledger_view(result.balance, key),
+            ledger=result.balance,
+            key="" if result.balance is None else key,
             configuration=said(settings) | {"run": vars(result.run)},
             reproduce=settings["reproduce"] or "honestdp.tune(...) with the configuration above",
             version=__version__,

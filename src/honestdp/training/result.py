@@ -254,7 +254,7 @@ class Result(Outcome):
     def _page(self) -> str:
         from honestdp import __version__
         from honestdp.report.html import render
-        from honestdp.report.view import SearchView, ledger_view
+        from honestdp.report.view import SearchView
 
         view = SearchView(
             title="honestdp train",
@@ -264,7 +264,8 @@ class Result(Outcome):
             score=None,
             plan=None,
             costs=(),
-            ledger=ledger_view(self.balance, self.key),
+            ledger=self.balance,
+            key="" if self.balance is None else self.key,
             configuration={"run": vars(self.run), "strict": self.strict},
             reproduce="honestdp.train(...) with the configuration above",
             version=__version__,
