@@ -83,7 +83,7 @@ def test_kept_noises_are_what_the_product_calibrates_and_within_the_budget(one: 
     same = {name: getattr(fresh, name) for name in ("selection", "runs", "multiplier", "choice", "reason")}
     assert replace(kept, **same) == fresh
     assert one.run == kept.runs[0]
-    assert 0.998 * one.epsilon < kept.spending.epsilon(delta=1e-6) <= one.epsilon
+    assert 0.998 * one.budget.epsilon < kept.spending.epsilon(delta=1e-6) <= one.budget.epsilon
 
 
 def test_a_search_declares_four_fifths_of_the_records_and_horizon_all() -> None:
