@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import Prepared, RefusedModel, per_example, vet_forward
+from honestdp.gradients.independence import row_by_row
 
 from .plain_autograd import drawn
 
@@ -273,14 +274,14 @@ def test_eval_mode_is_tried_where_something_reads_the_mode_and_only_there() -> N
         def mixed(self, x: Tensor) -> Tensor:
             return super().mixed(x) + (0 if self.training else 1)
 
-    ask(Watched())  # of these wide passes one is for the loss, and one is the lot itself
+    ask(Watched())  # of these wide passes one is the lot itself
     assert {mode for mode, _ in seen} == {True}
-    assert sum(width >= WIDTH for _, width in seen) == 6, "wide passes"
+    assert sum(width >= WIDTH for _, width in seen) == 5, "wide passes"
     seen.clear()
     ask(Asks())
     assert {mode for mode, _ in seen} == {True, False}
-    assert sum(width >= WIDTH for _, width in seen) == 8, "wide passes"
-    assert {width for _, width in seen if width >= WIDTH} == {WIDTH, WIDTH + 1, WIDTH + 3}, "several widths"
+    assert sum(width >= WIDTH for _, width in seen) == 7, "wide passes"
+    assert {width for _, width in seen if width >= WIDTH} == {WIDTH, WIDTH + 1}, "several widths"
     seen.clear()
     ask(nn.Sequential(Watched(), nn.Dropout(0.5), nn.Linear(3, 2)).train())
     assert {mode for mode, _ in seen} == {True}, "dropout is torch's own"
@@ -848,3 +849,42 @@ def test_a_loss_whose_backward_pass_goes_by_a_whole_lot_is_refused(held: Held, m
 
     with pytest.raises(InvalidArgument, match="mixes examples"):
         ask(nn.Linear(6, 3), holding)
+
+
+# ---- Chains of torch's own layers
+
+
+def test_a_chain_of_torchs_own_layers_is_tested_with_a_few_examples_and_no_other_model() -> None:
+    widths: list[int] = []
+
+    def watched(output: Tensor, y: Tensor) -> Tensor:
+        return squared(output, y)
+
+    class Watched(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            widths.append(len(x))
+            return super().forward(x)
+
+    plain = nn.Sequential(
+        nn.Linear(6, 6), nn.Tanh(), nn.Sequential(nn.GroupNorm(2, 6), nn.Dropout(0.1)), nn.Linear(6, 3)
+    )
+    assert row_by_row(plain)
+    handle = plain[1].register_forward_hook(lambda *_: None)
+    assert not row_by_row(plain), "a hook"
+    handle.remove()
+    plain[1].forward = torch.tanh  # type: ignore[method-assign]
+    assert not row_by_row(plain), "a forward of the instance"
+    for layer in (
+        nn.Flatten(0, 1),
+        nn.Unflatten(0, (2, -1)),
+        nn.BatchNorm1d(6),
+        nn.Softmax(0),
+        nn.TransformerEncoderLayer(6, 1, 6),
+        Watched(6, 6),
+    ):
+        assert not row_by_row(nn.Sequential(nn.Linear(6, 6), layer)), layer
+    conv = nn.Conv1d(1, 1, 1)
+    conv._conv_forward = lambda *_: torch.zeros(())  # type: ignore[method-assign]
+    assert not row_by_row(conv), "a method of the instance"
+    ask(nn.Sequential(Watched(6, 6), nn.Linear(6, 3)), watched)
+    assert max(widths) > WIDTH

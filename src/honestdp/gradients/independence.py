@@ -11,22 +11,26 @@ expert that is full, statistics in groups of 32, a loss that keeps the 16 hardes
 The last compares lots of different sizes, whose numbers are rounded otherwise, so half of the digits have to agree; it is
 left out where the model draws random numbers outside dropout layers, which are switched off here.
 
-A model in train() mode is tried in eval() mode too where anything in it reads `training`.
+A model in train() mode is tried in eval() mode too where anything in it reads `training`. A chain of torch's own layers is tried
+with a few examples (`row_by_row`).
 
 A trial proves nothing: docs/training.md says what it cannot see, and `strict` needs no trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from honestdp.checks import InvalidArgument
 from honestdp.gradients import inputs
+from honestdp.gradients.by_formula import hooked, in_order
 from honestdp.gradients.inputs import Inputs
 from honestdp.gradients.probe import LOT, Probe, flat, reads_mode, without_dropout
 from honestdp.gradients.unusual import unusual_pools
@@ -68,12 +72,16 @@ class Asked:
 
     def __call__(self, *lots: Tensor, seed: int = 0) -> list[Tensor]:
         """The outputs `[examples, size]` for lots of these rows of the pool, one after another by one fresh copy of the model."""
+        return [*self.one_by_one(lots, seed=seed)]
+
+    def one_by_one(self, lots: Iterable[Tensor], *, seed: int = 0) -> Iterator[Tensor]:
+        """The same as they are asked for."""
         fresh = self.probe.fresh(training=self.training)
         versions = versions_of(fresh.tensors)
         with without_dropout(fresh.model):
-            found = [with_rows(flat(fresh.output(inputs.rows(self.pool, lot), seed=seed)), len(lot)) for lot in lots]
+            for lot in lots:
+                yield with_rows(flat(fresh.output(inputs.rows(self.pool, lot), seed=seed)), len(lot))
         _refuse_written(fresh, self.probe.before, versions)
-        return found
 
     def refusal(
         self,
@@ -163,7 +171,55 @@ def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
 
 def _try_at_width(probe: Probe, examples: int, *, training: bool) -> None:
     _refuse_unusual(_few(probe, training=training))
-    _refuse_mixing(_wide(probe, examples, training=training))
+    _refuse_mixing(_wide(probe, _FEW if row_by_row(probe.model) else examples, training=training))
+
+
+def row_by_row(model: nn.Module) -> bool:
+    """Whether a model is a chain of torch's own layers each of which computes a row of its output from that row of its input.
+
+    What such a chain does to a row cannot depend on how many there are, so that it is tested with a few examples, which show
+    that the first dimension belongs to them. The very classes, with nothing that is put in by hand.
+    """
+    return all(map(_is_row_by_row, in_order(model)))
+
+
+def _is_row_by_row(layer: nn.Module) -> bool:
+    first = {nn.Flatten: "start_dim", nn.Unflatten: "dim"}.get(type(layer))
+    if type(layer) not in _ROW_BY_ROW or hooked(layer) or (first is not None and not _beyond(getattr(layer, first))):
+        return False
+    of_class = {id(function) for function in vars(functional).values()}
+    return not any(callable(one) and id(one) not in of_class for one in vars(layer).values())
+
+
+def _beyond(dimension: object) -> bool:
+    """Whether it is a dimension behind the first."""
+    return isinstance(dimension, int) and dimension >= 1
+
+
+_ROW_BY_ROW = frozenset(
+    {
+        *(nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d),
+        *(nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+        *(nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.Flatten, nn.Unflatten, nn.Identity),
+        *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+        *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d),
+        *(
+            nn.ReLU,
+            nn.Tanh,
+            nn.Sigmoid,
+            nn.GELU,
+            nn.SiLU,
+            nn.ELU,
+            nn.LeakyReLU,
+            nn.PReLU,
+            nn.Softplus,
+            nn.Mish,
+            nn.SELU,
+        ),
+        *(nn.Hardtanh, nn.ReLU6, nn.Hardswish, nn.LogSigmoid, nn.Dropout, nn.Upsample),
+        *(nn.ZeroPad1d, nn.ZeroPad2d, nn.ConstantPad1d, nn.ConstantPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d),
+    }
+)
 
 
 _FEW = 2 * LOT
@@ -207,10 +263,13 @@ def _refuse_mixing(ask: Asked) -> None:
         return  # it draws random numbers, which are others in a lot of another size
     alike = everyone.clone()
     alike[other] = everyone[one[-1]]
-    _refuse_size(ask, base, torch.cat([first[:1], alike]), one, one + 1)
-    for place in sorted({0, n // 2, n - 1}):
-        _refuse_size(ask, base, everyone[place, None], slice(place, place + 1), _ALL)
-    _refuse_size(ask, base, everyone[-1:].expand(_FEW), slice(n - 1, None), _ALL)
+    checks: list[tuple[Tensor, Places, Places]] = [(torch.cat([first[:1], alike]), one, one + 1)]
+    checks += [(everyone[place, None], slice(place, place + 1), _ALL) for place in sorted({0, n // 2, n - 1})]
+    checks += [(everyone[-1:].expand(_FEW), slice(n - 1, None), _ALL)]
+    for (lot, at, others_at), found in zip(checks, ask(*(lot for lot, _, _ in checks)), strict=True):
+        if not same(base[at], found[others_at], scale=base, digits=0.5):
+            why = f"in a lot of {n} an example has an output {_SIZE}. {_FIRST_DIMENSION}"
+            raise ask.refusal(why, everyone, lot, at, others_at)
 
 
 def _refuse_mixing_once(ask: Asked) -> None:
@@ -244,14 +303,6 @@ def _mixed(ask: Asked, base: Tensor, lot: Tensor, stay: Tensor) -> RefusedModel:
     return ask.refusal(why, ask.everyone, lot, stay, stay)
 
 
-def _refuse_size(ask: Asked, base: Tensor, others: Tensor, at: Places, others_at: Places) -> None:
-    """Refuse the model if outputs of everyone at `at` are not those of another lot at `others_at`."""
-    (found,) = ask(others)
-    if not same(base[at], found[others_at], scale=base, digits=0.5):
-        why = f"in a lot of {ask.usual} an example has an output {_SIZE}. {_FIRST_DIMENSION}"
-        raise ask.refusal(why, ask.everyone, others, at, others_at)
-
-
 def _refuse_unusual(ask: Asked) -> None:
     """Refuse a model that looks at the others only where something is unusual: numbers that are missing, infinite or huge,
     examples that are longer than the others, or masked as a whole.
@@ -259,30 +310,40 @@ def _refuse_unusual(ask: Asked) -> None:
     one, other = (half.to(ask.everyone.device) for half in halves(ask.usual))
     for pool in unusual_pools(ask.probe.model, ask.pool, ask.usual):
         unusual = replace(ask, pool=pool)
+        extras = torch.tensor(unusual.extras, device=one.device)
+        together = [_becoming(unusual, one, some) for some in torch.split(extras, len(one))]
         try:
-            (base,) = unusual(ask.everyone)
+            _refuse_becoming(unusual, together, other)
         except RefusedModel:
             raise
-        except Exception:
-            continue  # a model may well fail on NaN
-        for extras in torch.split(torch.tensor(unusual.extras, device=one.device), len(one)):
-            _refuse_becoming(unusual, base, one, other, extras)
+        except Exception:  # a model may well fail on NaN, or on one of these alone
+            for extra in torch.split(extras, 1):
+                with suppress(_Fails):
+                    _refuse_becoming(unusual, [_becoming(unusual, one, extra)], other)
 
 
-def _refuse_becoming(ask: Asked, base: Tensor, places: Tensor, stay: Tensor, extras: Tensor) -> None:
-    """Refuse the model if its outputs at `stay` change where the examples at `places` become these rows of the pool."""
+class _Fails(Exception):
+    """A model that fails on what is unusual."""
+
+
+def _becoming(ask: Asked, places: Tensor, extras: Tensor) -> Tensor:
+    """The lot in which the examples at `places` become these rows of the pool."""
     lot = ask.everyone.clone()
     lot[places] = extras.repeat(len(places))[: len(places)]
+    return lot
+
+
+def _refuse_becoming(ask: Asked, lots: list[Tensor], stay: Tensor) -> None:
+    """Refuse the model if its outputs at `stay` change in one of these lots, given to one copy of it one after another."""
     try:
-        (found,) = ask(lot)
+        base, *found = ask(ask.everyone, *lots)
     except RefusedModel:
         raise
-    except Exception:
-        for extra in torch.split(extras, 1) if len(extras) > 1 else ():  # it may fail on one of them alone
-            _refuse_becoming(ask, base, places, stay, extra)
-        return
-    if not same(base[stay], found[stay]):
-        raise _mixed(ask, base, lot, stay)
+    except Exception as trouble:
+        raise _Fails from trouble
+    for lot, outputs in zip(lots, found, strict=True):
+        if not same(base[stay], outputs[stay]):
+            raise _mixed(ask, base, lot, stay)
 
 
 def same(first: Tensor, other: Tensor, *, digits: float = 1.0, scale: Tensor | None = None) -> bool:

@@ -24,6 +24,8 @@ from honestdp.losses import Loss, one_each
 
 _ALONE = 6
 """Examples of a lot that are also given to the loss alone."""
+_FEW = 6
+"""Examples of which the model makes outputs for the loss."""
 _SPREAD = 30
 """How many times larger than the others every second example of the trial is."""
 _LARGE = 1e8
@@ -49,10 +51,11 @@ def refuse_mixing_loss(probe: Probe, loss: Loss, y: Inputs, *, examples: int) ->
     a time.
     """
     n, choosing, drawing = max(examples, probe.runs * LOT), False, False
-    x, fresh = probe.pool(n, huge=_SPREAD), probe.fresh()
+    x, fresh = probe.pool(_FEW, huge=_SPREAD), probe.fresh()
     with without_dropout(fresh.model):
-        output = fresh.output(inputs.each(partial(_spread, usual=n), x))
-    with_rows(flat(output), len(inputs.first(x)))
+        output = fresh.output(inputs.each(partial(_spread, usual=_FEW), x))
+    rows = len(with_rows(flat(output), len(inputs.first(x))))
+    output = _widened(output, rows, n, probe)
     counted = any(part.is_floating_point() for part in inputs.leaves(y))
     for whole in (False, True) if counted else (True,):
         labels = accepted(loss, output, probe, y, whole=whole)
@@ -81,6 +84,27 @@ def _draws(loss: Loss, output: object, labels: Inputs) -> bool:
     one = inputs.first(labels)
     _answer(own_loss(loss), output, labels, torch.arange(min(2, len(one)), device=one.device))
     return drew(one.device, 0)
+
+
+def _widened(output: Any, rows: int, n: int, probe: Probe) -> Any:
+    """Outputs for n usual examples and the others, of those for a few: each usual one lies between two of them, so that a
+    probability stays one. The model goes through no wide lot for it.
+    """
+    at = torch.arange(n)
+    share = probe.uniform(n)
+    one, other = (at % _FEW, (at + 2 * (1 + at // _FEW % (_FEW // 2 - 1))) % _FEW)
+
+    def widened(part: Any) -> Any:
+        if not isinstance(part, Tensor) or part.shape[:1] != (rows,):
+            return part
+        few, rest = part[:_FEW], part[_FEW:]
+        first, second = few[one.to(part.device)], few[other.to(part.device)]
+        if part.is_floating_point():
+            weight = share.to(part).view(-1, *[1] * (part.dim() - 1))
+            first = weight * first + (1 - weight) * second
+        return torch.cat([first, rest])
+
+    return pytree.tree_map(widened, output)
 
 
 def _spread(x: Tensor, *, usual: int) -> Tensor:

@@ -139,6 +139,10 @@ class Probe:
         """Standard normal numbers of the dtype of the parameters."""
         return torch.randn(shape, generator=self._generator, dtype=torch.float64).to(self._like)
 
+    def uniform(self, count: int) -> Tensor:
+        """Numbers within 0 and 1."""
+        return torch.rand(count, generator=self._generator, dtype=torch.float64)
+
     def _parameter(self, value: Tensor) -> Tensor:
         """Weights of the size of a usual start; biases and gains around one half, so that none is near zero."""
         shape = (self.runs, *value.shape[1:])

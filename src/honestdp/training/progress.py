@@ -64,10 +64,11 @@ def training_line(done: int, total: int, *, begun: int, runs: int, elapsed: floa
 
 
 @contextmanager
-def spinner(words: str, *, expected: float | None = None) -> Iterator[None]:
+def spinner(words: str, *, expected: float | None = None, first: float | None = None) -> Iterator[None]:
     """Says that work goes on, and for how long it has. How much there is to do is secret, so no part of it is shown.
 
     expected: seconds that such work takes on average, from public numbers and made-up records.
+    first: seconds to the first line where there is no terminal.
     """
     # A stream of its own, for standard error is muted meanwhile; nothing that is printed is taken in and shown.
     stream, began = heard_stream(), monotonic()
@@ -75,7 +76,11 @@ def spinner(words: str, *, expected: float | None = None) -> Iterator[None]:
     try:
         if console is None:
             with _lines(
-                lambda elapsed: searching_line(words, elapsed, about), stream, began, lambda elapsed: elapsed * GROWTH
+                lambda elapsed: searching_line(words, elapsed, about),
+                stream,
+                began,
+                lambda elapsed: elapsed * GROWTH,
+                first=first,
             ):
                 yield
             return

@@ -8,6 +8,7 @@ program.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from honestdp.training.checkpoint import File, Place
 from honestdp.training.history import Past, marks_of, remember_job
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.population import Model, check_alike, modules_of
+from honestdp.training.progress import spinner
 from honestdp.training.result import Result
 from honestdp.training.spec import (
     Compute,
@@ -312,7 +314,9 @@ def assemble(
     size: dict[str, Any] = {"records": runs[0].records, "lot": runs[0].lot, "strict": spec.strict, "device": device}
     shapes = private.shapes if vetted is None else None
     if shapes is not None:
-        vetted = ranks.together(lambda: vet(modules[0], shapes, loss=loss, runs=len(runs), **size), words=True)
+        shown = compute.progress and ranks.is_first
+        with spinner("testing the model on synthetic inputs", first=2.0) if shown else nullcontext():
+            vetted = ranks.together(lambda: vet(modules[0], shapes, loss=loss, runs=len(runs), **size), words=True)
     if charging is not None:
         tried = replace(spec, budget=None, compute=Compute(device=device, workers=0))
         made_up = partial(assemble, modules, run=runs, optimizers=optimizers, spec=tried, vetted=vetted)
