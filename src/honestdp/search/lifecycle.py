@@ -213,7 +213,9 @@ class Search:
         design, plan, store, data = self.design, begun.plan, begun.store, data.read()
         check_data(self.configuration, data, store)
         setting = with_first_weights(self.configuration.setting, store)
-        how: dict[str, Any] = {"records": design.records, "store": store, "tested": self.tested}
+        # A module that was made anew may have other frozen parts than those that the search began with.
+        tested = self.tested if begun.new or setting is self.configuration.setting else {}
+        how: dict[str, Any] = {"records": design.records, "store": store, "tested": tested}
         runs = setting.execution(design, plan, setting, data, **how)
         found = runs.finish()
         # A cluster that the search was begun on has seen it, wherever it ends.
