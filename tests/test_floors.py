@@ -32,7 +32,7 @@ def rooms_imported(source: str) -> set[str]:
         if isinstance(node, ast.Import):
             rooms |= {name for alias in node.names for name in _room(alias.name)}
         elif isinstance(node, ast.ImportFrom) and node.module == "honestdp":
-            rooms |= {alias.name for alias in node.names}
+            rooms |= {alias.name for alias in node.names} - {"__version__"}  # a text
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are written in full"
             rooms |= set(_room(node.module or ""))

@@ -215,13 +215,13 @@ COMMANDS = {
         "--model must be hidden, since the space has widths; got logistic",
         THREE + "--optimizer adam --space clip=1 --space width=2,3",
     ),
-    "dataset without ledger": ("--dataset must be left out without --ledger", THREE + "--dataset b"),
+    "dataset without ledger": ("--dataset must be given together with ledger.*got b", THREE + "--dataset b"),
     "no files": ("dataset mnist is not here.* Set HONESTDP_DATA", "mnist --epsilon 3"),
     "over budget": (
         "over budget: digits may spend",
         THREE + "--ledger ledger.db --lot 1150 --steps 50 --out runs/out",
     ),
-    "resume": ("--resume must be the folder of a search, .*got nowhere", "--resume nowhere"),
+    "resume": ("--resume must be the folder of a search that was begun.*got nowhere", "--resume nowhere"),
     "resume of nothing": ("--resume must be the folder of a search that was begun.* whole command", "--resume ."),
 }
 
