@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -433,6 +433,7 @@ def test_a_partial_is_the_same_after_it_was_called() -> None:
 # ---- Globals: what the code writes is no code, and a switch is named
 
 CALLS, SHAPES, PLACES, SWITCH = 0, Counter[Any](), dict[int, torch.Tensor](), {"scale": 1.0}
+NESTED, SEEN, STATE = {"calls": {"n": 0}}, defaultdict[int, list[int]](list), SimpleNamespace(calls=0)
 
 
 class Counting(torch.nn.Linear):
@@ -442,6 +443,9 @@ class Counting(torch.nn.Linear):
         global CALLS
         CALLS += 1
         SHAPES[x.shape] += 1
+        NESTED["calls"]["n"] += 1
+        STATE.calls += 1
+        SEEN[len(x)].append(1)
         if x.shape[1] not in PLACES:
             PLACES[x.shape[1]] = torch.arange(x.shape[1])
         return super().forward(x + 0 * PLACES[x.shape[1]]) * SWITCH["scale"]
@@ -457,6 +461,29 @@ def test_a_model_that_counts_is_searched_and_a_training_of_it_is_resumed(tmp_pat
     again = honestdp.train(model, (x, y), run=run, compute=place, **given)
     assert torch.equal(first.model.weight, again.model.weight)
     assert CALLS > 10
+
+
+class CountingItself(torch.nn.Linear):
+    """It counts in its class, in itself, in a default and by a method of another object, none of which is a global by name."""
+
+    of_all = 0
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.own = 0
+
+    def forward(self, x: torch.Tensor, counts: dict[int, int] = {}) -> torch.Tensor:  # noqa: B006
+        type(self).of_all += 1
+        self.own += 1
+        counts[len(x)] = counts.get(len(x), 0) + 1
+        return super().forward(x)
+
+
+def test_a_model_that_counts_in_itself_is_searched_since_its_code_is_read_before_it_is_called() -> None:
+    x, y = torch.randn(60, 3), torch.randint(0, 2, (60,))
+    how: dict[str, Any] = {"records": 60, "lot": 10, "steps": 3, "budget": honestdp.Budget(3.0, 1e-5)}
+    honestdp.tune(CountingItself, (x, y), optimizer=SGD(lr=0.1, clip=1.0), **how)
+    assert CountingItself.of_all > 10
 
 
 def test_a_switch_that_was_changed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

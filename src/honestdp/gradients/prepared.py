@@ -27,10 +27,20 @@ from honestdp.gradients.precision import products
 from honestdp.gradients.probe import LOT, Probe, copied, flat
 from honestdp.gradients.strict import try_mapped, try_mapped_loss, unmapped
 from honestdp.gradients.vetting import refuse_by_name
+from honestdp.identity.values import identity
 from honestdp.kernels.checked import by_tensor_operations
 from honestdp.losses import Loss
 
 MEMORY = 2**30
+
+
+def code_of(model: nn.Module, loss: object) -> dict[str, str]:
+    """Digests of their code, by whose it is, with the numbers in tensors of the user's own, but for the model's weights and
+    buffers.
+    """
+    saved = [value for value in model.state_dict(keep_vars=True).values() if isinstance(value, Tensor)]
+    own = identity(model, values=True, besides=saved).named("the model's code")
+    return own | identity(loss, values=True).named("the loss's code")
 
 
 def per_example(
@@ -107,6 +117,7 @@ class Prepared:
         checks.whole(least=1, memory=memory)
         refuse_by_name(model)  # before it is copied: a copy has lost the hooks of its parameters, and shared memory
         self.model, self.loss, self.strict = copied(model).to(device), own_loss(loss), strict
+        self.code = code_of(self.model, self.loss)  # before either is called: it may count its calls
         self._memory = memory
         self._choices: dict[object, Choice] = {}
         self._widest: dict[object, tuple[int, Manner]] = {}

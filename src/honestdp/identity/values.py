@@ -319,7 +319,9 @@ _CHANGES = {
 
 
 def _written(code: types.CodeType) -> set[str]:
-    """Globals that the code assigns or writes into: `CALLS += 1`, `CACHE[n] = ...`, `SEEN.add(...)`. None without its source."""
+    """Globals that the code assigns or writes into: `CALLS += 1`, `CACHE[n] = ...`, `STATE.n += 1`, `SEEN[n].append(...)`. None
+    without its source.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError):
@@ -329,10 +331,12 @@ def _written(code: types.CodeType) -> set[str]:
         holder: ast.expr | None = None
         if isinstance(node, ast.Global):
             found.update(node.names)
-        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        elif isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
             holder = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES:
             holder = node.func.value
+        while isinstance(holder, ast.Subscript | ast.Attribute):
+            holder = holder.value
         found |= {holder.id} if isinstance(holder, ast.Name) else set()
     return found - {name for part in codes(code) for name in (*part.co_varnames, *part.co_cellvars, *part.co_freevars)}
 

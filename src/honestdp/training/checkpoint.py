@@ -9,13 +9,13 @@ numbers in whoever resumes it: two copies of a file end in the same weights.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from honestdp.boundary.seed import Seed
 from honestdp.checks import InvalidArgument
@@ -153,18 +153,10 @@ def load(content: bytes, place: str, identity: dict[str, Any], device: torch.dev
     return progress
 
 
-def code_of(model: nn.Module, loss: object, rules: Sequence[Rule], besides: Iterable[object]) -> dict[str, str]:
-    """Digests of what a training runs, by whose it is, with the numbers in tensors of the user's own.
-
-    besides: tensors that are compared otherwise, or may be others.
-    """
-    saved = [value for value in besides if isinstance(value, Tensor)]
+def code_of_rules(rules: Sequence[Rule]) -> dict[str, str]:
+    """Digests of the code of the optimizers, with the numbers in their tensors."""
     holding = [rule for rule in rules if any(isinstance(value, Tensor) for value in vars(rule).values())]
-    return {
-        **identity(model, values=True, besides=saved).named("the model's code"),
-        **identity(loss, values=True).named("the loss's code"),
-        **identity(*{type(rule): 0 for rule in rules}, *holding, values=True).named("the optimizers' code"),
-    }
+    return identity(*{type(rule): 0 for rule in rules}, *holding, values=True).named("the optimizers' code")
 
 
 def begin(place: Place, charge: dict[str, str]) -> None:

@@ -306,5 +306,5 @@ class Job:
             "noise_seed": self.seed.key.hex() if self.seed.is_fixed else None,
             "secure": self.secure,
             "strict": self.intake.vetted.strict,
-            "code": checkpoints.code_of(model, loss, self.rules, model.state_dict(keep_vars=True).values()) | varied,
+            "code": self.intake.vetted.gradients.code | checkpoints.code_of_rules(self.rules) | varied,
         }

@@ -25,10 +25,11 @@ from honestdp import __version__
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.ranks import ALONE, Joined, RankLost, Ranks
 from honestdp.checks import InvalidArgument, started_together
+from honestdp.gradients.prepared import code_of
 from honestdp.logs import logger
 from honestdp.optimizers import Rule
 from honestdp.run import Run
-from honestdp.training.checkpoint import code_of
+from honestdp.training.checkpoint import code_of_rules
 from honestdp.training.spec import Compute, TrainSpec
 
 _log = logger(__name__)
@@ -149,7 +150,6 @@ def compare(
     if runs[0].records < ranks.size:
         raise InvalidArgument("ranks", ranks.size, f"at most {runs[0].records}, the number of records")
     shapes = data.shapes
-    saved = [value for module in modules for value in module.state_dict(keep_vars=True).values()]
     ranks.agree(
         {
             "the version of honestdp": __version__,
@@ -160,7 +160,8 @@ def compare(
             "the shapes of data": "" if shapes is None else shapes.words,
             "schedule": hashlib.sha256(repr(factors).encode()).hexdigest()[:16],
             "augment": data.augment,
-            **code_of(modules[0], spec.weighted_loss, rules, saved),
+            **code_of(modules[0], spec.weighted_loss),
+            **code_of_rules(rules),
             "noise_seed": spec.noise_seed,
             "secure": spec.secure,
             "strict": spec.strict,
