@@ -67,6 +67,7 @@ COLUMNS: dict[str, tuple[Column, list[Any]]] = {
     "a number": (Number(0, 3), ["1.50", "-2", "1e0"]),
     "a range of booleans": (Range(0, 2), [True, False]),
     "stamps": (Date("2020-01-01", "2020-12-31"), [pd.Timestamp(2020, 1, day, 23, 30) for day in (5, 6)]),
+    "categories of days": (Categories("2020-01-05", "2020-01-06"), [pd.Timestamp(2020, 1, day) for day in (5, 6)]),
     "stamps of a zone": (Date("2020-01-01", "2020-12-31"), NIGHT),
     "days": (Date("2020-01-01", "2020-12-31", indicator=True), [dt.date(2020, 1, 5), dt.date(2020, 3, 5)]),
     "days as texts": (Date("2020-01-01", "2020-12-31"), ["2020-01-05", "2020-03-05"]),
@@ -107,6 +108,9 @@ CONTAINERS: dict[str, Callable[[list[Any], Path], Any]] = {
     "a frame read from a CSV": read_from_csv,
     "a frame of nullable types": lambda values, folder: read_from_csv(values, folder, dtype_backend="numpy_nullable"),
     "a frame of pyarrow's types": lambda values, folder: read_from_csv(values, folder, dtype_backend="pyarrow"),
+    "a table that pyarrow read": lambda values, folder: dict(
+        zip("at", pa.csv.read_csv(csv(values, folder)).columns, strict=True)
+    ),
     "a dictionary of lists": lambda values, _: {"a": values, "t": ["yes"] * len(values)},
     "a dictionary of arrays": lambda values, _: {"a": np.array(values), "t": np.array(["yes"] * len(values))},
     "a list of dictionaries": lambda values, _: [{"a": value, "t": "yes"} for value in values],
@@ -155,9 +159,7 @@ def test_one_row_more_changes_no_label(name: str, container: str, tmp_path: Path
     assert changing(labels, name, container, tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in COLUMNS if name != "learnt stamps"]
-)  # texts, which each writer spells
+@pytest.mark.parametrize("name", COLUMNS)
 def test_every_container_of_the_same_values_is_read_to_the_same_features(name: str, tmp_path: Path) -> None:
     column, values = COLUMNS[name]
     wanted = features(column, {"a": values, "t": ["yes"] * len(values)})
@@ -202,18 +204,35 @@ def test_with_decimal_commas_too_a_number_is_known_however_it_is_spelled() -> No
     assert parts == [0.125] * 3
 
 
-def test_the_day_of_a_stamp_is_the_one_of_its_own_zone(tmp_path: Path) -> None:
-    """Half past midnight in the east is the day before in UTC."""
+def test_a_stamp_is_read_in_utc(tmp_path: Path) -> None:
+    """Half past midnight in the east is the day before; a zone that nobody knows is no trouble, since no day goes by it."""
     table = Table({"d": Date("2020-01-01", "2020-01-11"), "t": Flag()}, "t")
     stamp = pa.array([NIGHT[0].to_pydatetime()], pa.timestamp("us", "Europe/Berlin"))
-    for one in (NIGHT[0], NIGHT[0].to_pydatetime(), str(NIGHT[0]), "2020-01-05T00:30:00+01:00", "2020-01-05T23:30:00Z"):
-        assert table.encode({"d": [one]})[0, 0] == pytest.approx(0.4)
-    assert table.encode({"d": stamp})[0, 0] == pytest.approx(0.4)
-    stamps = {"d": stamp.cast(pa.timestamp("us", "Nowhere/None")), "t": ["yes"]}
-    pa.parquet.write_table(pa.table(stamps), tmp_path / "a.parquet")
-    for source in (pa.table(stamps), stamps, tmp_path / "a.parquet"):
-        with pytest.raises(InvalidArgument, match="'Nowhere/None'"):
-            table.data(source)
+    for one in (NIGHT[0], NIGHT[0].to_pydatetime(), str(NIGHT[0]), "2020-01-05T00:30:00+01:00", "2020-01-04T23:30:00Z"):
+        assert table.encode({"d": [one]})[0, 0] == pytest.approx(0.3)
+    for column in (stamp, stamp.cast(pa.timestamp("us", "Nowhere/None"))):
+        pa.parquet.write_table(pa.table({"d": column, "t": ["yes"]}), tmp_path / "a.parquet")
+        for source in ({"d": column, "t": ["yes"]}, tmp_path / "a.parquet"):
+            assert table.data(source).read()[0][0, 0] == pytest.approx(0.3)
+
+
+def test_a_stamp_is_one_category_however_its_midnight_is_written() -> None:
+    column = Categories("2020-01-05", "2020-01-06 10:00")
+    midnight = (
+        "2020-01-05",
+        "2020-01-05 00:00:00",
+        "2020-01-05T00:00",
+        "2020-01-05 00:00:00.000000",
+        dt.date(2020, 1, 5),
+    )
+    ten = (
+        "2020-01-06T10:00:00",
+        "2020-01-06 11:00:00+01:00",
+        dt.datetime(2020, 1, 6, 10),
+        np.datetime64("2020-01-06T10"),
+    )
+    table = Table({"c": column, "t": Flag()}, "t")
+    assert table.encode({"c": [*midnight, *ten]}).argmax(1).tolist() == [0] * len(midnight) + [1] * len(ten)
 
 
 def test_an_empty_text_is_missing_whatever_else_is(tmp_path: Path) -> None:
@@ -289,10 +308,11 @@ def test_frames_put_together_are_read_as_one() -> None:
 
 
 def test_a_reading_by_the_spelling_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Planted: what a text was known as before, and the day in UTC."""
+    """Planted: what a text was known as before, and a stamp by the day that it shows."""
     monkeypatch.setattr(Cells, "known_as", Cells.text_of)
     assert changing(features, "whole numbers", "a CSV", tmp_path) == [None, 2.5, 3j]
     assert changing(features, "codes with zeros", "a frame read from a CSV", tmp_path) != []
     monkeypatch.undo()
-    monkeypatch.setattr(cells.pc, "local_timestamp", lambda column: column)
+    monkeypatch.setattr(cells, "_instant", lambda text: text)
     assert changing(features, "stamps of a zone", "a frame", tmp_path) != []
+    assert changing(features, "categories of days", "a CSV", tmp_path) != []

@@ -2,8 +2,8 @@
 
 Reading each cell by itself is the privacy argument. A tool that writes a file or builds a frame picks one type for a whole
 column, so one row more can respell all the others: pandas writes 1.0 for 1 once one value is missing, reads 01 as 1 until there
-is an x, and makes objects of typed stamps. So every container is read to the same meaning: a number by its value, a stamp by the
-day that it shows in its own zone, any other text as it is. Every function is total: a cell that cannot be read is missing, and no
+is an x, and makes objects of typed stamps. So every container is read to the same meaning: a number by its value, a stamp by its
+instant, in UTC, any other text as it is. Every function is total: a cell that cannot be read is missing, and no
 error.
 """
 
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cached_property
 from numbers import Number
@@ -30,6 +30,7 @@ Array = np.ndarray[Any, Any]
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _ENDLESS = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 _REAL = re.compile(r"\((.+)\+0j\)|(0)j")  # one complex number in a column, and pandas writes all of them so
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d.*", re.ASCII)
 _CAST = r"^-?[0-9]+(\{}[0-9]+)?([eE][+-]?[0-9]{{1,3}})?$"  # a number to pyarrow, with this decimal mark
 _BOOLEANS = {"true": "1", "false": "0"}
 _FLAGS = {"1": 1.0, "t": 1.0, "yes": 1.0, "y": 1.0, "0": 0.0, "f": 0.0, "no": 0.0, "n": 0.0}
@@ -107,7 +108,7 @@ class Cells:
         """The text that a category is compared by: a number by its value, however it is spelled, and any other text as it is.
 
         Numbers are compared in the digits that every tool keeps, whatever type a column has for the sake of another row: whole
-        numbers as float64 holds them, and others as float32 does.
+        numbers as float64 holds them, and others as float32 does. A time stamp is compared by its instant.
         """
         text = self.text_of(value)
         if not text:
@@ -118,7 +119,7 @@ class Cells:
             large = len(whole) > _SURE_DIGITS and math.isfinite(float(whole))
             return str(int(float(whole))) if large else whole
         number = self.number_of(text)
-        return str(np.float32(number)) if math.isfinite(number) else text
+        return str(np.float32(number)) if math.isfinite(number) else _instant(text)
 
     def is_missing(self, known: str) -> bool:
         """Whether a value that is known as this text is a missing one."""
@@ -127,11 +128,9 @@ class Cells:
     def day_of(self, value: object) -> float:
         """Days since 1970 of a date, or of a text that begins with one as ISO 8601 writes it; NaN for anything else.
 
-        The day of a time stamp is the one that it shows, in its own zone.
+        The day of a time stamp is that of its instant in UTC, for some tools keep no other zone.
         """
-        if isinstance(value, datetime):
-            value = value.date()
-        if not isinstance(value, date):
+        if isinstance(value, datetime) or not isinstance(value, date):
             try:
                 value = date.fromisoformat((self.known_as(value) or "")[:10])
             except ValueError:
@@ -161,7 +160,7 @@ class Cells:
         """float64 `[rows]`: days since 1970; NaN for what is missing or no date."""
         column = self.column(values)
         if pa.types.is_timestamp(column.type):
-            column = _local(column).cast(pa.timestamp("us"), safe=False).cast(pa.date32(), safe=False)
+            column = column.cast(pa.timestamp("us"), safe=False).cast(pa.date32(), safe=False)
         read = self.each(column, self.day_of)
         return np.where(np.isin(read, [self.day_of(text) for text in self.missing]), math.nan, read)
 
@@ -209,6 +208,8 @@ class Cells:
             values = values.dictionary_decode()
         if pa.types.is_null(values.type) or pa.types.is_string_view(values.type):
             return values.cast(pa.string())
+        if pa.types.is_timestamp(values.type):
+            return values.cast(pa.timestamp(values.type.unit))  # instants, without the name of a zone
         return values
 
     def _texts(self, values: Iterable[Any]) -> pa.Array:
@@ -294,15 +295,16 @@ def _refuse_merged(merged: bool) -> None:
         raise InvalidArgument("person", "ids that floating point cannot tell apart", wanted)
 
 
-def _local(stamps: pa.Array) -> pa.Array:
-    """Stamps as they show in their own zone, which is one of the column's type."""
-    if stamps.type.tz is None:
-        return stamps
+def _instant(text: str) -> str:
+    """The text of a time stamp in UTC, without a midnight, which tools add and leave out; any other text as it is."""
+    if not _STAMP.fullmatch(text):
+        return text
     try:
-        return pc.local_timestamp(stamps)
-    except pa.ArrowInvalid:
-        wanted = "one that this machine has in its database of time zones"
-        raise InvalidArgument("the time zone of a column", stamps.type.tz, wanted) from None
+        stamp = datetime.fromisoformat(text)
+        stamp = stamp if stamp.tzinfo is None else stamp.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return text
+    return stamp.isoformat().removesuffix("T00:00:00")
 
 
 def _float(text: str) -> float:

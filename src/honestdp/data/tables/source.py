@@ -6,13 +6,11 @@ each for itself.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -21,7 +19,7 @@ from honestdp.boundary.layouts import Known, Unread
 from honestdp.boundary.people import by_person
 from honestdp.checks import InvalidArgument
 from honestdp.data.tables.cells import Ids
-from honestdp.data.tables.columns import Categories, Date
+from honestdp.data.tables.columns import Categories
 from honestdp.data.tables.reading import Named, TableFile, named, other_delimiter
 from honestdp.data.tables.table import check_present
 from honestdp.run import ROW, Unit
@@ -124,8 +122,6 @@ def check_header(table: Table, header: Mapping[str, Any], *, extra: bool = False
                 "Categories(0, 1), or turn them into those texts"
             )
             raise InvalidArgument(f"the column {name!r}", "of a numeric type", wanted)
-        if isinstance(column, Date) and (zone := _ZONE.search(kind)):
-            table.cells.days(pa.array([0], pa.timestamp("s", zone[1])))  # an unknown zone is refused
         if isinstance(header[name], str) and kind.startswith(_NEVER.get(column.kind, ())):
             wanted = f"of a kind that fits its type in the file, {kind}: every value of it would count as missing"
             raise InvalidArgument(f"columns[{name!r}]", column.kind, wanted)
@@ -142,7 +138,6 @@ def _is_number(kind: str, *, floats: bool) -> bool:
     return not kind.lower().startswith("interval") and kind.lower().startswith(numbers)
 
 
-_ZONE = re.compile(r"\btz=([^\]]+)\]")
 _NOT_ONE = ("list", "large_list", "fixed_size_list", "struct", "map")
 _NO_NUMBER = ("date", "time", "duration", *_NOT_ONE)
 _NEVER = {
