@@ -171,7 +171,11 @@ def refuse_mixing_in_eval(probe: Probe, *, examples: int) -> None:
 
 def _try_at_width(probe: Probe, examples: int, *, training: bool) -> None:
     _refuse_unusual(_few(probe, training=training))
-    _refuse_mixing(_wide(probe, _FEW if row_by_row(probe.model) else examples, training=training))
+    odd = (
+        _FEW + 1 + examples % 2
+    )  # a few, and an odd number where the lot is even: in one of the two somebody is in the middle
+    for width in (_FEW,) if row_by_row(probe.model) else (examples, odd):
+        _refuse_mixing(_wide(probe, width, training=training))
 
 
 def row_by_row(model: nn.Module) -> bool:
