@@ -55,6 +55,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "checkpoint").write_bytes(packed({}, {"charge": {}}))
     (tmp_path / "schema.toml").write_text(SCHEMA_TEXT)
     (tmp_path / "learnt.toml").write_text("spent = 0.1\n" + SCHEMA_TEXT)
+    (tmp_path / "quoted.toml").write_text(SCHEMA_TEXT.replace("[columns.", '[ "columns" .'))
+    (tmp_path / "ledger.db-wal").write_bytes(b"\x37\x7f\x06\x82" + bytes(28))
+    (tmp_path / "ledger.db-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(20))
     (tmp_path / "page.html").write_text('<meta name="generator" content="honestdp 0.1.0">')
     (tmp_path / "thesis.csv").write_text("columns,of,mine\n1,2,3\n")
     (tmp_path / "link").symlink_to("nowhere")
@@ -71,7 +74,18 @@ def put(path: Path, **more: Any) -> None:
         file.write(b"new")
 
 
-NEVER = ("ledger.db", "weights.safetensors", "checkpoint", "schema.toml", "learnt.toml", *FOLDERS, "model/digests.json")
+NEVER = (
+    "ledger.db",
+    "ledger.db-wal",
+    "ledger.db-journal",
+    "quoted.toml",
+    "weights.safetensors",
+    "checkpoint",
+    "schema.toml",
+    "learnt.toml",
+    *FOLDERS,
+    "model/digests.json",
+)
 WITH_FORCE = ("page.html", "thesis.csv", "link")
 
 

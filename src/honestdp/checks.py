@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from functools import wraps
 from numbers import Integral, Real
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeGuard, TypeVar
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -81,9 +81,14 @@ def hinted(function: Callable[Parameters, Returned]) -> Callable[Parameters, Ret
     return called
 
 
+def is_number(value: object) -> TypeGuard[Real]:
+    """Whether it is a real number of any library; a boolean is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _each(arguments: dict[str, object], wanted: str, holds: Callable[[float], bool]) -> None:
     for name, value in arguments.items():
-        if isinstance(value, bool) or not (isinstance(value, Real) and math.isfinite(value) and holds(float(value))):
+        if not (is_number(value) and math.isfinite(value) and holds(float(value))):
             raise InvalidArgument(name, value, wanted)
 
 

@@ -24,6 +24,8 @@ _LEDGER, _CHECKPOINT, _LEARNT = (
 )
 _KEPT = (WEIGHTS, SCHEMA, _LEDGER, _CHECKPOINT, _LEARNT)
 _MARKS_OF_FOLDERS = ("digests.json", "search.json")
+_OF_SQLITE = (b"SQLite format 3\0", b"\x37\x7f\x06", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7")
+"""How a database begins, and its -wal and -journal, in which the last charges may be."""
 _HEAD = 1 << 20  # bytes by which a file is recognised
 
 
@@ -68,11 +70,11 @@ def _kind(path: Path) -> str:
         return OTHER
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    if head.startswith(b"SQLite format 3\0"):
+    if head.startswith(_OF_SQLITE):
         return _LEDGER
     if head[6:9] == b"\0\0{":  # safetensors: eight bytes say how long a header in JSON is
         return _CHECKPOINT if head[8:].startswith(b'{"__metadata__":{"honestdp":') else WEIGHTS
-    if re.search(rb"^\s*\[?columns\s*[].=]", head, re.MULTILINE):
+    if re.search(rb"^\s*\[?\s*[\"']?columns[\"']?\s*[].=]", head, re.MULTILINE):
         return _LEARNT if re.search(rb"^spent\s*=", head, re.MULTILINE) else SCHEMA
     return PAGE if b'<meta name="generator" content="honestdp ' in head else OTHER
 

@@ -307,6 +307,18 @@ def test_the_folder_of_a_search_becomes_one_of_a_model(tmp_path: Path) -> None:
         honestdp.load(tmp_path / "run")
 
 
+@pytest.mark.parametrize("value", [math.nan, "0.5", math.inf, None])
+@pytest.mark.parametrize("place", ["value", "low", "high", "noise"])
+def test_a_score_with_a_number_that_is_none_is_refused(folder: Path, place: str, value: Any) -> None:
+    written = json.loads((folder / "model.json").read_text())
+    score = {"name": "accuracy", "value": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.95, "noise": 0.01} | {
+        place: value
+    }
+    forged(folder, model__json=json.dumps(written | {"score": score}).encode())
+    with pytest.raises(InvalidArgument, match=f"{place} must be a finite number"):
+        honestdp.load(folder)
+
+
 @pytest.mark.parametrize("value", [math.nan, "NaN", -1.0])
 @pytest.mark.parametrize("place", ["epsilon", "delta", "runs", "published"])
 def test_a_statement_with_a_number_that_is_none_is_refused(folder: Path, place: str, value: Any) -> None:

@@ -178,6 +178,7 @@ def test_epochs_are_kept_whatever_lot_the_planner_chooses() -> None:
             r"\[0\.001, 1\] for a grid of these two values, or honestdp\.LogUniform\(0\.001, 1\)",
         ),
         ({"lr": [0.1], "weight_decay": (0, 0.1), "clip": 1}, r"honestdp\.Uniform\(0, 0\.1\) for a range"),
+        ({"lr": (np.float32(0.5), np.int64(1)), "clip": 1}, r"honestdp\.LogUniform\(.*0\.5.*1.*\) for a range"),
         ({"sgd": {"lr": (0.1, 1.0)}}, r"honestdp\.LogUniform\(0\.1, 1\.0\)"),
     ],
 )

@@ -102,7 +102,11 @@ def pair_of(data: Any) -> tuple[Any, Any] | None:
     y = torch.zeros(len(inputs.first(x)), 0) if y is None else y
     for part, label in itertools.product(inputs.leaves(x), inputs.leaves(y)):
         if len(part) != len(label):
-            raise InvalidArgument("data", f"{len(part)} inputs and {len(label)} labels", "one label for each input")
+            raise InvalidArgument(
+                "data",
+                f"{len(part)} inputs and {len(label)} labels",
+                "one label for each input, or a tuple or a dict of labels",
+            )
     return x, y
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from honestdp import checks
 from honestdp.boundary.metrics import Metric
 
 CONFIDENCE, DEVIATIONS = 0.95, 1.959964
@@ -44,7 +45,8 @@ class Score:
 
     @classmethod
     def from_dict(cls, written: Mapping[str, Any]) -> Score:
-        """The score that `as_dict` wrote."""
+        """The score that `as_dict` wrote. Raises InvalidArgument where a number in it is none, such as NaN."""
+        checks.finite(**{name: written[name] for name in ("value", "low", "high", "noise")})
         return cls(**{each.name: written[each.name] for each in fields(cls) if each.name in written})
 
     @property

@@ -304,7 +304,7 @@ def _filled(
 def _refuse_ranges(space: Mapping[str, Any]) -> None:
     """A tuple of two numbers is a range to other libraries and would be a grid of two values here."""
     for name, values in space.items():
-        if isinstance(values, tuple) and len(values) == 2 and all(type(value) in (int, float) for value in values):
+        if isinstance(values, tuple) and len(values) == 2 and all(map(checks.is_number, values)):
             low, high = sorted(values)
             law = "LogUniform" if low > 0 else "Uniform"
             wanted = f"{list(values)} for a grid of these two values, or honestdp.{law}({low!r}, {high!r}) for a range"
