@@ -114,8 +114,12 @@ def test_what_differs_is_said_in_the_words_of_the_command_line(tmp_path: Path) -
     write(tmp_path / "others.csv", rows())
     code, _, err = called(tmp_path, CHARGED[0], "others.csv", *CHARGED[2:], "--dataset", "patients")
     assert code == 2
-    assert "the command, or reproduce ('honestdp tune patients.csv" in err
-    assert "and not 'honestdp tune others.csv" in err
+    assert "the command ('honestdp tune patients.csv" in err
+    assert " there, 'honestdp tune others.csv" in err
+    dearer = [*CHARGED]
+    dearer[dearer.index("--epsilon") + 1] = "2"
+    code, _, err = called(tmp_path, *dearer)
+    assert (code, "budget (epsilon 3 there, 2 here)" in err) == (2, True), err
     (tmp_path / "patients.toml").write_text(SCHEMA.replace("high = 90", "high = 80"))
     code, _, err = called(tmp_path, *CHARGED)
     assert (code, "differs in data (what the schema declares)" in err) == (2, True), err

@@ -407,9 +407,11 @@ def test_prevalence_may_be_said_by_class(folder: Path) -> None:
         assert f"--prevalence must be a number for each class, such as no=0.5,yes=0.5; got {wrong}" in err
 
 
-def test_parts_by_class_come_in_the_order_of_the_classes() -> None:
+def test_parts_by_class_come_in_the_order_of_the_classes(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_class("prevalence", "yes=0.05,no=0.95", ("no", "yes")) == [0.95, 0.05]
+    assert capsys.readouterr().err == ""
     assert by_class("prevalence", "0.95,0.05", ("no", "yes")) == [0.95, 0.05]
+    assert "prevalence, in the order in which the classes are declared: no 0.95, yes 0.05" in capsys.readouterr().err
     assert by_class("class_weights", "1=9,0=1", range(2)) == [1.0, 9.0]
     assert by_class("class_weights", "balanced", ("no", "yes")) == "balanced"
 

@@ -162,6 +162,8 @@ def by_class(argument: str, text: str | None, classes: Sequence[object]) -> list
     except ValueError as trouble:
         raise checks.InvalidArgument(argument, text, wanted) from trouble
     if set(numbers) <= set(range(len(named))):
+        each = ", ".join(f"{label} {number:g}" for label, number in zip(labels, numbers.values(), strict=False))
+        typer.echo(f"honestdp: {argument}, in the order in which the classes are declared: {each}", err=True)
         return list(numbers.values())
     if len(named) != len(labels) or set(numbers) != set(labels):
         raise checks.InvalidArgument(argument, text, wanted)

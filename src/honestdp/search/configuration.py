@@ -20,6 +20,7 @@ import torch
 
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
+from honestdp.checks import is_number
 from honestdp.identity import differing
 from honestdp.identity.text import text_digest, versions
 from honestdp.identity.values import identity
@@ -208,12 +209,23 @@ def differences(written: Mapping[str, Any], settings: Mapping[str, Any], besides
     if "reproduce" in others:
         then, now = (str(each.get("reproduce", "")) for each in (written, settings))
         others.discard("reproduce")
-        others |= set() if _meant(then) == _meant(now) else {f"the command, or reproduce ({then!r} and not {now!r})"}
+        what = "the command" if now.startswith("honestdp tune ") else "reproduce"
+        others |= set() if _meant(then) == _meant(now) else {f"{what} ({then!r} there, {now!r} here)"}
     if "data" in others:
         others.discard("data")
         of_a_table = any("by the table" in str(each.get("data")) for each in (written, settings))
         others.add("data (what the schema declares)" if of_a_table else "data (shape or type of a record)")
-    return others
+    return {name + _there_and_here(written.get(name), settings.get(name)) for name in others}
+
+
+def _there_and_here(then: object, now: object) -> str:
+    """The numbers of a setting that are others there than here, such as " (epsilon 3 there, 2 here)"; empty for what is none."""
+    there, here = (each if isinstance(each, dict) else {"": each} for each in (then, now))
+    numbers = [
+        name for name in there if is_number(there[name]) and is_number(here.get(name)) and there[name] != here[name]
+    ]
+    parts = [f"{name} {there[name]:g} there, {here[name]:g} here".strip() for name in numbers]
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _meant(command: str) -> list[str] | str:
