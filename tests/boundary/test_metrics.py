@@ -16,7 +16,7 @@ from scipy import stats
 from honestdp import Accuracy, BalancedAccuracy, ClippedLoss, DeclaredMetric, LogLikelihood, LogLoss
 from honestdp.boundary import bounds
 from honestdp.boundary import score_noise as noises
-from honestdp.boundary.metrics import check_metric, default_metric
+from honestdp.boundary.metrics import PersonMean, check_metric, default_metric
 from honestdp.boundary.score_noise import Score, best_of, choice_noise, question_noise, score_noise, score_of
 from honestdp.checks import InvalidArgument
 
@@ -72,7 +72,9 @@ class Mine(Accuracy):
     sensitivity = 0
 
 
-@pytest.mark.parametrize("metric", [Mine(), lambda out, y: 0.0, Accuracy, "accuracy"])
+@pytest.mark.parametrize(
+    "metric", [Mine(), PersonMean(Mine()), PersonMean(Accuracy), lambda out, y: 0.0, Accuracy, "accuracy"]
+)
 def test_only_the_metrics_whose_sensitivity_is_known_are_taken(metric: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"metric must be honestdp\.Accuracy"):
         check_metric(metric)

@@ -19,6 +19,7 @@ from honestdp import optimizers as rules
 from honestdp.boundary.mechanism import Mechanism
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.gradients import Prepared, RefusedModel, independence, per_example, prepared
+from honestdp.gradients.materialised import WAYS
 from honestdp.ledger import Ledger
 from honestdp.search.lifecycle import Search
 from honestdp.training.train import train, train_population
@@ -246,6 +247,29 @@ def test_what_begins_to_mix_is_refused_after_it_has_passed(place: str, monkeypat
     monkeypatch.setattr(where, name, other(getattr(where, name)))
     with pytest.raises(RefusedModel):
         ask(nn.Sequential(*layers))
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_an_engine_is_chosen_anew_when_a_wider_trial_shows_what_a_loss_does(draws: bool) -> None:
+    """It has begun to read numbers, or to draw some: it is then shown one at a time, whatever was chosen before."""
+    begun = []
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        found = functional.cross_entropy(output, y, reduction="none")
+        if not begun:
+            return found
+        if draws:
+            return found + 0 * torch.rand(len(y), device=y.device)
+        return found * 1.0 if bool((output > 1e9).any()) else found
+
+    held, x, y = Prepared(net(), loss), torch.zeros(1, 8, 5), torch.zeros(1, 8).long()
+    params = {name: value.detach()[None] for name, value in held.model.named_parameters()}
+    with torch.no_grad():
+        assert held.vet(params, x, y, examples=8).layers is not None
+        begun.append(True)
+        for examples in (400, 8):
+            chosen = held.vet(params, x, y, examples=examples)
+            assert (chosen.layers, chosen.mapped) == (None, WAYS[0] if draws else WAYS[-1])
 
 
 def test_a_loss_whose_globals_have_changed_is_refused_after_it_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:

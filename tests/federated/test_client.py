@@ -287,6 +287,29 @@ def test_what_can_fail_without_a_record_fails_before_the_round_counts() -> None:
     assert later.made == 1
 
 
+def test_a_model_is_tested_before_the_charge_in_whatever_round_a_client_is_made(tmp_path: Any) -> None:
+    """Flower makes a client anew for each message."""
+    ledger = honestdp.Ledger(tmp_path / "ledger.db")
+    ledger.set_budget("clinic", honestdp.Budget(10.0, 1e-4))
+    x, y = records_of(0)
+    one = client(data=(x[:, :5], y), ledger=ledger, dataset="clinic")
+    one.resume(1, {})
+    with pytest.raises(honestdp.errors.InvalidArgument, match="takes"):
+        one.fit(start())
+    assert one.made == 1
+    assert not ledger.charges("clinic")
+
+
+def test_a_client_tests_its_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[AdaptiveClient] = []
+    honest = AdaptiveClient._try
+    monkeypatch.setattr(AdaptiveClient, "_try", lambda self: (tried.append(self), honest(self)))
+    one = client(rounds=3)
+    one.resume(1, {})
+    one.fit(one.fit(start()))
+    assert tried == [one]
+
+
 def test_rows_of_a_table_are_refused_whose_learning_a_client_would_not_state() -> None:
     table = honestdp.Table({"a": honestdp.Range(0, 1), "t": honestdp.Flag()}, "t", spent=1.0)
     with pytest.raises(honestdp.errors.InvalidArgument, match="rows of a table"):

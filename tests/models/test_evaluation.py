@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -77,6 +78,23 @@ def test_an_epsilon_that_guarantees_nothing_is_warned_of(
     words = "guarantees next to nothing"
     assert (words in str(saved.evaluate(held_out(30, 10), epsilon=epsilon).statement)) is said
     assert (words in caplog.text) is said
+
+
+@pytest.mark.parametrize("when", ["question_noise", "open_door"])
+def test_what_becomes_of_the_users_model_after_its_test_is_without_effect(
+    saved: honestdp.SavedModel, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the charge, and once more after the records are read."""
+    honest, own = getattr(evaluation, when), copy.deepcopy(saved.model)
+    attacked = replace(saved, model=own)
+
+    def attack(*args: Any, **named: Any) -> Any:
+        found = honest(*args, **named)
+        own.forward = lambda x: -torch.nn.functional.linear(x, own.weight, own.bias)  # type: ignore[method-assign]
+        return found
+
+    monkeypatch.setattr(evaluation, when, attack)
+    assert attacked.evaluate(held_out(300, 100), epsilon=10.0).score.value == pytest.approx(0.75, abs=0.05)
 
 
 def test_every_call_draws_noise_of_its_own(saved: honestdp.SavedModel) -> None:

@@ -257,7 +257,7 @@ def coins(records: int, *, fraction: float, seed: int) -> Coins:
 
 
 def in_two(x: Numbers, y: Numbers, held_out: Numbers) -> tuple[tuple[Numbers, Numbers], tuple[Numbers, Numbers]]:
-    """Numberss that nobody else holds, parted in place into the rows whose coin is false and those whose coin is true: copies of
+    """Numbers that nobody else holds, parted in place into the rows whose coin is false and those whose coin is true: copies of
     whole arrays would hold a gigabyte twice. Both sides keep their order.
     """
     cut = int((~held_out).sum())

@@ -109,13 +109,15 @@ def take_in(
     marked: bool = False,
     lot: float | None = None,
     strict: bool = False,
+    metric: Metric | None = None,
     ranks: Ranks = ALONE,
     secret: Seed | None = None,
 ) -> Intake:
     """Check model, loss and data against each other and against the declared number of records.
 
     model: tested, or a module that is tested here: that of a Dataset, whose shapes nobody knows before a record is read.
-    loss, strict: of such a module. lot: the expected size of a lot, at whose width it is tested.
+    loss, strict: of such a module. metric: by which it will be scored, if it will. lot: the expected size of a lot, at whose
+        width it is tested.
     marked: with a fingerprint of the data.
     by_coin: the data are those records that a coin put on one side, so that their number is not the declared one.
     ranks: who share the data out, all of which have been given them whole: see `Intake.compare`. secret: of theirs.
@@ -136,7 +138,7 @@ def take_in(
     source = data._open(device=device, dtype=dtype, workers=workers)
     if not isinstance(model, Vetted):
         shapes = Shapes(*source.blank(model), ("", ""), unit=data.unit, classes=data.classes)
-        model = vet(model, shapes, loss=loss, device=device, records=records, lot=lot, strict=strict)
+        model = vet(model, shapes, loss=loss, device=device, records=records, lot=lot, strict=strict, metric=metric)
     return Intake(model, source, mark, data.unit, ranks, given)
 
 

@@ -578,7 +578,9 @@ METRICS = (Accuracy, BalancedAccuracy, LogLoss, ClippedLoss, LogLikelihood, Decl
 
 def check_metric(metric: Any) -> None:
     """Raise InvalidArgument for anything but METRICS. A subclass is refused: it could count a record for more than D."""
-    if type(metric) not in METRICS:
+    if type(metric) is PersonMean:
+        check_metric(metric.rows)
+    elif type(metric) not in METRICS:
         wanted = (
             "honestdp.Accuracy(), BalancedAccuracy(prevalence), LogLoss(), ClippedLoss(bound), LogLikelihood(low=, high=) or "
             "DeclaredMetric(function, low=, high=) with a function of one record's output and label"

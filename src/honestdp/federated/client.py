@@ -131,6 +131,7 @@ class AdaptiveClient:
         self.data = private
         self.made = 0
         self.vetted: Vetted | None = None
+        self._tried = False
         self.balance: Balance | None = None
         self._rounds: Rounds | None = None
         self._remembered: dict[str, Tensor] = {}
@@ -224,7 +225,7 @@ class AdaptiveClient:
         if held != declared:  # in every round: another process may have made those before
             wanted = f"{held}, as many as the data has: pass exactly so many records as the run declares"
             raise InvalidArgument("records", declared, wanted)
-        if self.made == 0:
+        if not self._tried:  # whoever made the rounds before: a client may be made anew for every round
             self._try()
 
     def bill(self) -> Bill | None:
@@ -246,6 +247,7 @@ class AdaptiveClient:
             size: dict[str, Any] = {"records": run.records, "lot": run.lot, "strict": self.strict}
             self.vetted = vet(own_copy(self.model), shapes, loss=self.loss, device=device, **size)
         try_rule(self.rule, run, self.layout if self.vetted is None else self.vetted.layout)
+        self._tried = True
 
 
 def _calibrated(run: Run, rounds: int, budget: Budget | None, delta: float | None) -> tuple[Run, float | None]:

@@ -119,7 +119,7 @@ class Prepared:
         self.model, self.loss, self.strict = copied(model).to(device), own_loss(loss), strict
         self.code = code_of(self.model, self.loss)  # before either is called: it may count its calls
         self._memory = memory
-        self._choices: dict[object, Choice] = {}
+        self._choices: dict[tuple[object, bool], Choice] = {}
         self._widest: dict[object, tuple[int, Manner]] = {}
 
     def vet(self, params: Params, x: Inputs, y: Inputs, *, examples: int) -> Choice:
@@ -144,7 +144,11 @@ class Prepared:
             probe = Probe(self.model, params, x)
             if examples > widest and not self.strict:
                 refuse_mixing(probe, examples=examples)
-                manner = refuse_mixing_loss(probe, self.loss, y, examples=examples)
+                found = refuse_mixing_loss(probe, self.loss, y, examples=examples)
+                known = Manner(manner.reads or found.reads, manner.draws or found.draws)
+                if known != manner:  # engines that were chosen before show such a loss several examples at a time
+                    self._choices = {key: engine for key, engine in self._choices.items() if key[0] != shape}
+                    choice, manner = None, known
                 self._widest[shape] = examples, manner
             if choice is None:
                 choice = _that_draws(choose(probe, strict=self.strict), probe, strict=self.strict)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from honestdp import checks
 from honestdp.boundary.data import PrivateData
@@ -26,6 +27,8 @@ from honestdp.boundary.seed import Seed
 from honestdp.boundary.vetted import rehearse
 from honestdp.budget import Statement, large_epsilon, uncovered
 from honestdp.checks import HonestdpError
+from honestdp.gradients.outputs import own_loss
+from honestdp.gradients.probe import copied
 from honestdp.ledger import Balance, Ledger
 from honestdp.ledger.paying import Payment, books_of
 from honestdp.ledger.spending import Spending
@@ -100,8 +103,11 @@ def evaluate(
     judged = metric_of(metric, private.shapes, validation=1.0, prevalence=prevalence, unit=private.unit)
     assert judged is not None
     shapes, balance = private.shapes, None
+    model = copied(saved.model)  # tested here and scored after the charge, whatever becomes of the user's own
+    if loss is not None:
+        loss = own_loss(loss)
     if shapes is not None:  # what does not fit without a record is found before the charge
-        rehearse(judged, saved.model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
+        rehearse(judged, model, loss=loss or default_loss(shapes.y), x=shapes.x, y=shapes.y, strict=False)
     forewarn(large_epsilon(epsilon))
     if books is not None:
         account, cost = Payment.of(books, uuid.uuid4().hex), spending(epsilon, records, private.unit)
@@ -111,7 +117,7 @@ def evaluate(
     else:
         private.scan()
     before = preparation(private, preprocessing)
-    noisy = _asked(saved, private, judged, loss, epsilon)
+    noisy = _asked(model, private, judged, loss, epsilon)
     return Evaluation(
         score=score_of(judged, noisy, epsilon=epsilon, records=records),
         records=records,
@@ -142,15 +148,15 @@ def score_of(metric: Metric, noisy: int, *, epsilon: float, records: int) -> Sco
     )
 
 
-def _asked(saved: SavedModel, private: PrivateData, metric: Metric, loss: Loss | None, epsilon: float) -> int:
+def _asked(model: nn.Module, private: PrivateData, metric: Metric, loss: Loss | None, epsilon: float) -> int:
     """S + Z. What fails in here may have a word of a record in it, and is said without."""
     noise = question_noise(epsilon=epsilon, sensitivity=metric.sensitivity)
     try:
         with silence():
             seed = Seed.fresh()
             side = private.read().drawn(seed.child("rows")).guarded()
-            door = open_door(side, saved.model, loss=loss, metric=metric, noise=[(noise,)], workers=0, seed=seed)
-            return door.score(0, saved.model)[0]
+            door = open_door(side, model, loss=loss, metric=metric, noise=[(noise,)], workers=0, seed=seed)
+            return door.score(0, model)[0]
     except Exception as trouble:
         machine = isinstance(trouble, OSError | MemoryError | torch.OutOfMemoryError | torch.AcceleratorError)
     # Here and not there, so that nothing of what was caught is carried along.

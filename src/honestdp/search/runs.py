@@ -316,6 +316,7 @@ class Execution:
             together=self._together(batch[0]),
             memory=self._secret.memory,
             vetted=self._vetted(batch[0]),
+            metric=self._design.metric,
         )
         self._tested[candidates[0].model] = job.intake.vetted
         return job
@@ -346,6 +347,7 @@ class Execution:
     def _score(self, run: int, weights: Tensor) -> tuple[int, ...]:
         assert self._door is not None
         vetted = self._tested[self._secret.candidates[run].model]
+        assert vetted.forward is not None  # every architecture is tested to be scored, by itself
         with lent():  # for a model that draws when it is scored
             seed_all(self._secret.seed.child("score", run).number(63))
             return self._door.score(run, vetted.scored(weights), vetted.forward)

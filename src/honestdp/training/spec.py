@@ -80,8 +80,6 @@ class Compute:
 
     def place(self) -> torch.device:
         """The device, which is there and has a number."""
-        import torch
-
         device = self.device
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -99,8 +97,6 @@ class Compute:
 
     def kind(self) -> str:
         """Of the device, on this machine or on the nodes of the cluster: "cpu", "cuda", ..."""
-        import torch
-
         if self.device is None:
             return "cuda" if torch.cuda.is_available() else "cpu"
         try:

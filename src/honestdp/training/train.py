@@ -21,6 +21,7 @@ from honestdp import checks
 from honestdp.augment import Augmentation
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import take_in
+from honestdp.boundary.metrics import Metric
 from honestdp.boundary.ranks import ALONE, Ranks
 from honestdp.boundary.seed import Seed
 from honestdp.boundary.vetted import Vetted, vet
@@ -285,6 +286,7 @@ def assemble(
     charging: Charging | None = None,
     ranks: Ranks = ALONE,
     vetted: Vetted | None = None,
+    metric: Metric | None = None,
 ) -> Job:
     """Check everything and make the job of a population. Nothing is released yet.
 
@@ -295,7 +297,7 @@ def assemble(
         together, memory: see `Job`.
         charging: pays before a record is read.
         vetted: the model and the loss, tested before. By default they are tested here, once: before the charge where the data's
-            shapes are known without a record, else after it.
+            shapes are known without a record, else after it. metric: what is tested here is tested to be scored by it, too.
     """
     spec = TrainSpec() if spec is None else spec
     compute, loss = checked(spec.compute), spec.weighted_loss
@@ -312,6 +314,7 @@ def assemble(
     drawn = seed or (Seed.fresh() if spec.noise_seed is None else Seed.fixed(checks.seed(noise_seed=spec.noise_seed)))
     secret = ranks.first(lambda: drawn)
     size: dict[str, Any] = {"records": runs[0].records, "lot": runs[0].lot, "strict": spec.strict, "device": device}
+    size["metric"] = metric
     shapes = private.shapes if vetted is None else None
     if shapes is not None:
         shown = compute.progress and ranks.is_first
