@@ -297,7 +297,7 @@ def test_a_layer_that_is_gone_is_named() -> None:
     params, x, y = drawn(model, 1, torch.float32), torch.randn(1, 4, 6), torch.randint(0, 3, (1, 4))
     with torch.no_grad():
         prepared(params, x, y)
-        model[0] = nn.Linear(6, 20)
+        prepared.model[0] = nn.Linear(6, 20)
         gc.collect()
         with pytest.raises(RuntimeError, match="layer at '0' is no longer there"):
             prepared(params, x, y)

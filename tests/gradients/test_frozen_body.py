@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from honestdp.gradients import per_example
+from honestdp.gradients import Prepared, per_example
 from honestdp.gradients.layers.convolution import Convolution, Geometry
 
 RUNS, LOT = 2, 5
@@ -34,7 +34,9 @@ def test_frozen_convolutions_are_called_once_for_all_runs_and_nothing_of_them_is
 ) -> None:
     module, (x, y) = model(), lots()
     params = weights(module)
-    per_example(module, LOSS, params, x, y)  # with its trials
+    prepared = Prepared(module, LOSS)
+    with torch.no_grad():
+        prepared(params, x, y)  # with its trials
 
     def refused(*_: object, **__: object) -> Tensor:
         raise AssertionError("work for each example of a frozen layer")
@@ -51,7 +53,8 @@ def test_frozen_convolutions_are_called_once_for_all_runs_and_nothing_of_them_is
         return out
 
     monkeypatch.setattr(nn.Conv2d, "forward", noted)
-    per_example(module, LOSS, params, x, y)
+    with torch.no_grad():
+        prepared(params, x, y)
     assert seen == [(RUNS * LOT, False)] * 2
 
 

@@ -176,13 +176,17 @@ def test_a_norm_of_groups_goes_over_its_gradient_once_and_gives_that_of_gain_and
     layers = layers if first else [layers[1], layers[0], layers[2]]
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 3))
     params, x, y = drawn(model, 2, torch.float32), torch.randn(2, 3, 4, 4, 4), torch.randint(0, 3, (2, 3))
-    result = per_example(model, loss, params, x, y)
+    prepared = Prepared(model, loss)
+    with torch.no_grad():
+        result = prepared(params, x, y)
     assert isinstance(result, BookKeeping)
     assert_agrees(result, model, loss, params, x, y)
     calls: list[int] = []
     right = plain_normalisation.back
     monkeypatch.setattr(plain_normalisation, "back", lambda *args: calls.append(1) or right(*args))
-    assert_agrees(per_example(model, loss, params, x, y), model, loss, params, x, y)
+    with torch.no_grad():
+        again = prepared(params, x, y)
+    assert_agrees(again, model, loss, params, x, y)
     assert len(calls) == 1
 
 

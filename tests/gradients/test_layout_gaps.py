@@ -56,7 +56,8 @@ def trained(intake: Intake, rule: rules.Rule) -> Population:
 
 
 def gapped(intake: Intake) -> Intake:
-    return replace(intake, layout=replace(intake.layout, align=GPU_ALIGN))
+    layout = replace(intake.layout, align=GPU_ALIGN)
+    return replace(intake, vetted=replace(intake.vetted, layout=layout))
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)

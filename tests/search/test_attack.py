@@ -30,6 +30,7 @@ from honestdp.search import secret
 from honestdp.search.design import Design
 from honestdp.search.guarantee import guarantee
 from honestdp.search.lifecycle import Search
+from honestdp.search.rehearsal import tried
 from honestdp.search.tune_result import TuneResult
 from honestdp.selection import Compose, LiuTalwar, RandomStopping, Selection, Winner, count_of, counts
 from honestdp.selection.counts import TruncatedNegativeBinomial
@@ -206,7 +207,8 @@ def whole_searches(made: Design, count: int, monkeypatch: pytest.MonkeyPatch) ->
     said = guarantee(made, seeded=False, declared=True)
     x, y = closed_form.records()
     public = closed_form.configured(made.selection, START, PrivateData((x, y)))
-    search = Search(design=made, configuration=public, statement=said, report=lambda *_: "")
+    tested = tried(made, public.setting, PrivateData((x, y)).shapes)
+    search = Search(design=made, configuration=public, tested=tested, statement=said, report=lambda *_: "")
     blur, found = np.random.default_rng(1), []
     with closed_form.rehearsed_once():
         results = [search.carry_out(PrivateData((x, y)), None, resume=False, show=False) for _ in range(count)]

@@ -24,6 +24,7 @@ import torch
 import honestdp
 from honestdp.ledger import Ledger
 from honestdp.ledger.paying import Payment
+from honestdp.logs import logger
 from honestdp.search import tune_result as leaving
 from honestdp.search import vault
 from honestdp.search.lifecycle import Search, SearchStopped
@@ -283,6 +284,14 @@ def _a_line_for_each_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def _loud(patch: pytest.MonkeyPatch) -> None:
+    """The library's own logger, in every run, where nothing silences it."""
+    real = Execution._score
+
+    def score(self: Execution, *rest: Any) -> tuple[int, ...]:
+        logger("honestdp.search").warning("scored")
+        return real(self, *rest)
+
+    once_charged(patch, Execution, "_score", score)
     patch.setattr("honestdp.search.lifecycle.silence", nullcontext)
 
 

@@ -149,6 +149,15 @@ def varied(augment: Augmentation, x: Inputs, u: Tensor) -> Inputs:
     return made
 
 
+def blank_variants(augment: Augmentation | None, x: Inputs) -> Inputs:
+    """Variants of synthetic records x `[n, ...]`, in the shapes that a model will be given."""
+    if augment is None:
+        return x
+    first = inputs.first(x)
+    made: Inputs = variants(augment, x, torch.full((len(first), augment.draws), 0.5, device=first.device))
+    return made
+
+
 def check_augment(augment: object, x: Inputs | None) -> Augmentation | None:
     """An augmentation that can be used for records such as x `[0, ...]`, tried on made-up ones; None where there is none.
 

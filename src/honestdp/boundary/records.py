@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from honestdp import kernels
-from honestdp.augment import Augmentation
+from honestdp.augment import Augmentation, blank_variants
 from honestdp.boundary.seed import Seed
 from honestdp.gradients import inputs
 from honestdp.gradients.inputs import Inputs
@@ -84,7 +84,8 @@ class Records:
     def blank(self, model: nn.Module) -> Pair:
         """Two made-up examples for the model of the records' shapes and kinds, on the device."""
         x, y = (inputs.each(self._none, part) for part in (self._x, self._y))
-        return two_blanks(model, x, y, self._dtype)
+        x, y = two_blanks(model, x, y, self._dtype)
+        return blank_variants(self.augment, x), y
 
     def _none(self, part: Any) -> Tensor:
         return as_tensor(part[:0]).to(self._device)
