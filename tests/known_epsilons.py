@@ -1,8 +1,8 @@
 """Epsilons that one search of the tests has computed and the next need not, for as long as nothing of the accounting is patched.
 
 Hundreds of tests make the same small search, and most of its time is its price: a function of public numbers and of the code.
-Here the product's memory of one search (`honestdp.accounting.once`) outlives it. A test that puts a fault, a counter or another
-constant into a module or a class that prices is priced by what it put there: see `prices`.
+Here the product's memory of one search (`honestdp.accounting.calibration.once`) outlives it. A test that puts a fault, a counter
+or another constant into a module or a class that prices is priced by what it put there: see `prices`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from honestdp import accounting, selection
-from honestdp.accounting import once
+from honestdp.accounting import calibration
 
 _kept: dict[Any, Any] = {}
 _honest: list[list[tuple[int, str, int]]] = []
@@ -48,7 +48,7 @@ def prices() -> list[tuple[int, str, int]]:
     for module in _modules():
         for name, value in list(vars(module).items()):
             attached = inspect.ismodule(value) and value.__name__ == f"{module.__name__}.{name}"  # by a later import
-            if value is not once._known and not attached:
+            if value is not calibration._known and not attached:
                 found.append((id(module), name, id(value)))
             if inspect.isclass(value) and value.__module__.startswith("honestdp"):
                 classes[id(value)] = value
@@ -73,5 +73,5 @@ def known_epsilons() -> Iterator[None]:
         _honest.append(prices())
         _names.update(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(once, "_known", _Kept())
+        patch.setattr(calibration, "_known", _Kept())
         yield

@@ -8,7 +8,7 @@ import pytest
 
 from honestdp import Run, accounting
 from honestdp.accounting import rdp
-from honestdp.accounting.once import epsilon_of, once
+from honestdp.accounting.calibration import epsilon_of, once
 from honestdp.selection import Compose, Winner, compose
 from tests import known_epsilons
 from tests.known_epsilons import prices

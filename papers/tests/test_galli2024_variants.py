@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.calibration import epsilon_of
 from honestdp_papers.claims import FAILS, HOLDS, OURS, SENTENCE, UNTOLD, Outcome
 from honestdp_papers.galli2024 import (
     ablations,

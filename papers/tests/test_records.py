@@ -23,7 +23,7 @@ from honestdp.gradients import per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.layers.implicit import Convolved
 from honestdp.ledger.spending import Spending, total_epsilon
-from honestdp.planner.scoring import score_noise
+from honestdp.planner.comparison import score_noise
 from honestdp.selection import Compose, RandomStopping, count_of
 
 

@@ -19,7 +19,7 @@ from honestdp.ledger import Ledger
 from honestdp.optimizers import BY_NAME, SGD, FixedClip, Rule, State
 from honestdp.optimizers.rule import Clip, Number, column, scheduled
 from honestdp.search.space import space_of
-from honestdp.training.trial import try_rule
+from honestdp.training.spec import try_rule
 from tests.command_line import MAIN
 from tests.forked_python import forked
 from tests.search.test_resume import Stopped

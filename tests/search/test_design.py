@@ -7,8 +7,7 @@ import math
 import pytest
 
 from honestdp import Accuracy, Budget, ClippedLoss, LogUniform
-from honestdp.accounting.calibration import least_noise
-from honestdp.accounting.once import once
+from honestdp.accounting.calibration import least_noise, once
 from honestdp.checks import InvalidArgument
 from honestdp.search.design import Design, Request, design
 from honestdp.search.space import space_of

@@ -12,8 +12,8 @@ import pytest
 
 import honestdp
 from honestdp.accounting import AccountingWarning, FallBack
-from honestdp.accounting import once as remembering
-from honestdp.accounting.once import epsilon_of, once
+from honestdp.accounting import calibration as remembering
+from honestdp.accounting.calibration import epsilon_of, once
 from honestdp.checks import InvalidArgument
 from honestdp.planner import comparison
 from honestdp.run import Run

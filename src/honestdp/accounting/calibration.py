@@ -1,17 +1,26 @@
-"""Calibration: the least noise that a budget allows.
+"""Calibration: the least noise that a budget allows; and a temporary cache of epsilons.
 
 Every search returns a value at which the epsilon was computed and found to be within the budget, never an interpolated one.
+
+A search asks for the same epsilons when it calibrates, compares, states and reports. Within `once` it computes each of them once:
+they are functions of public values alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol
 
 from dp_accounting import DpEvent
 
 from honestdp import checks
-from honestdp.accounting.once import Spender, epsilon_of
+from honestdp.accounting.pld import coarseness
+from honestdp.accounting.rdp import AccountingWarning
 from honestdp.budget import Budget
 from honestdp.run import LEAST_NOISE, MOST_NOISE, Run
 
@@ -21,6 +30,53 @@ NARROW = 1e-5  # of log noise: where epsilon leaps, it comes no closer than this
 
 class OverBudget(checks.HonestdpError):
     """A budget that allows not even the least of what was asked."""
+
+
+class Spender(Protocol):
+    """What a search spends if each of its runs is the event: a selection."""
+
+    def epsilon(self, event: DpEvent, *, delta: float) -> float: ...
+
+
+_known: ContextVar[dict[Any, tuple[float, list[warnings.WarningMessage]]] | None] = ContextVar("known", default=None)
+
+
+@contextmanager
+def once() -> Iterator[None]:
+    """Remembers until it is left, and nothing beyond: a cache for a whole process would outlive changes of what it holds.
+    Within another one it is that one.
+    """
+    if _known.get() is not None:
+        yield
+        return
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def epsilon_of(selection: Spender, event: DpEvent, *, delta: float) -> float:
+    """The selection's epsilon, with the warnings that belong to it however often it is asked for."""
+    known = _known.get()
+    if known is None:
+        return selection.epsilon(event, delta=delta)
+    key = _name(selection), repr(event), delta, coarseness()  # some events hold lists, which have no hash
+    if key not in known:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", AccountingWarning)
+            known[key] = selection.epsilon(event, delta=delta), caught
+    epsilon, caught = known[key]
+    for warning in caught:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return epsilon
+
+
+def _name(selection: Spender) -> tuple[object, ...]:
+    """By all of its fields and not by its own word for equality, which may leave some out; else by the object itself."""
+    if not is_dataclass(selection) or type(selection).__eq__ is object.__eq__:
+        return (selection,)
+    return type(selection), *(repr(getattr(selection, field.name)) for field in fields(selection))
 
 
 def least_noise(budget: Budget, *, records: int, lot: float, steps: int, selection: Spender, start: float = 1.0) -> Run:

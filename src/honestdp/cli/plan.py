@@ -64,7 +64,7 @@ def plan(
 
     `honestdp plan --records 70000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --table`
     """
-    from honestdp.accounting.once import once
+    from honestdp.accounting.calibration import once
     from honestdp.budget import with_learning
     from honestdp.planner import comparison
     from honestdp.report import chart as charts

@@ -33,9 +33,8 @@ from honestdp.optimizers import ADADP, Rule, State
 from honestdp.optimizers.rule import rule_of, stack_rules
 from honestdp.run import Run
 from honestdp.training.population import Population, own_copy
-from honestdp.training.spec import Compute, check_rules, checked
+from honestdp.training.spec import Compute, check_rules, checked, try_rule
 from honestdp.training.torchrun import refuse_ranks
-from honestdp.training.trial import try_rule
 
 if TYPE_CHECKING:
     from honestdp.ledger import Balance, Ledger

@@ -26,7 +26,7 @@ from honestdp.models import architecture
 from honestdp.models.card import CARD, Card, with_words_of
 from honestdp.models.digests import DIGESTS, TamperedFolder, checked_files, digests, tampered
 from honestdp.models.saved import SavedModel
-from honestdp.training.result import Outcome
+from honestdp.training.result import Outcome, serialised
 
 if TYPE_CHECKING:
     from honestdp.data.tables.table import Table
@@ -66,7 +66,7 @@ def save(folder: str | Path, result: Outcome, *, table: Table | None = None, tit
     folder = Path(folder)
     described = architecture.described(result.model)
     contents = {name: text.encode() for name, text in _texts(result, described, table, title).items()}
-    contents[WEIGHTS] = _serialised(result.model)
+    contents[WEIGHTS] = serialised(result.model)
     if table is not None:
         _check_fit(table, described)
     own = getattr(result, "folder", None)
@@ -197,14 +197,6 @@ def _read(contents: dict[str, bytes], name: str) -> Any:
     if name not in contents:
         raise KeyError(name)
     return json.loads(contents[name])
-
-
-def _serialised(model: nn.Module) -> bytes:
-    """Weights as safetensors: never a pickle, which could run code when read."""
-    from safetensors.torch import save as as_bytes
-
-    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    return as_bytes(weights, {"format": "pt"})
 
 
 def _model(written: dict[str, Any], content: bytes, own: Any) -> nn.Module:

@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
+from dp_accounting import ComposedDpEvent, DpEvent
+
 from honestdp import checks
-from honestdp.accounting import quiet
-from honestdp.accounting.calibration import OverBudget, first_above_one, least_noise
-from honestdp.accounting.once import epsilon_of, once
+from honestdp.accounting import DiscreteGaussianDpEvent, PureDpEvent, quiet
+from honestdp.accounting.calibration import OverBudget, epsilon_of, first_above_one, least_multiplier, least_noise, once
 from honestdp.accounting.pld import comparing
 from honestdp.budget import Budget
 from honestdp.notebook import Rows, Shown
 from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.planner.prospects import Scoring, prospects
-from honestdp.planner.scoring import score_noise
 from honestdp.planner.shapes import Chosen, chosen_shape, training_records
 from honestdp.run import MOST_NOISE, Run
 from honestdp.selection import Selection, catalogue, named
@@ -38,6 +38,9 @@ GUESS = 2.0  # times the noise of one run alone: about what a search needs
 FAR = 1.5  # times the least epsilon: what costs so much at one noise is not the best at another one nearby
 Progress = Callable[[int, int], None]
 NEARLY = 1.02  # a cost this close to the least is as good, if it takes fewer runs
+SHARE = 0.5  # of the private choice's precision that the chosen run's score gets, in `compose`
+MOST_SCALE = 2e5  # of a score's noise: more says nothing of any number of records, and its law fills the memory
+_WAY_OUT = "raise epsilon or delta, or ask for fewer candidates"
 
 
 @dataclass(frozen=True)
@@ -380,6 +383,33 @@ def label(selection: Selection) -> str:
 def _method(equal: str, selection: Selection, run: Run, delta: float, candidates: int) -> Method:
     spent = epsilon_of(selection, run.event, delta=delta)
     return Method(selection, selection.coverage(candidates), equal, spent, run.noise)
+
+
+def score_noise(selection: Selection, spent: float, budget: Budget, *, sensitivity: int) -> tuple[float, float | None]:
+    """(multiplier, epsilon of the choice): the validation side costs what the training side costs, or less.
+
+    A record is on one side. Given that it is a validation record, the scores alone depend on it, and the selection among them
+    costs what it costs for training runs: so the scores' noise is calibrated with the same selection to what the runs spend.
+
+    spent: by the training side. sensitivity: of a score, in whole numbers.
+    """
+    if spent <= 0:
+        raise OverBudget(f"no noise of scores meets this budget: {_WAY_OUT}")
+    aim = Budget(spent, budget.delta)
+    if selection.all_leave and not selection.one_run:
+
+        def both(scale: float) -> DpEvent:
+            return ComposedDpEvent([PureDpEvent(1 / scale), _score(scale / SHARE, sensitivity)])
+
+        scale = least_multiplier(aim, both, selection.base.by_profile)
+        return scale / SHARE, 1 / scale
+    return least_multiplier(aim, lambda s: _score(s, sensitivity), selection), None
+
+
+def _score(multiplier: float, sensitivity: int) -> DpEvent:
+    if multiplier * sensitivity > MOST_SCALE:
+        raise OverBudget(f"no noise of scores up to {MOST_SCALE:g} meets this budget: {_WAY_OUT}")
+    return DiscreteGaussianDpEvent(multiplier, sensitivity)
 
 
 def _with_prospects(made: Plan, parameters: int | None) -> Plan:

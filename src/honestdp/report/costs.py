@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from dp_accounting import DpEvent
 
 from honestdp.accounting import quiet
-from honestdp.accounting.calibration import OverBudget, least_noise
-from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.calibration import OverBudget, epsilon_of, least_noise
 from honestdp.budget import Budget
 from honestdp.planner.comparison import Plan, label, typical
 from honestdp.selection import Selection, catalogue

@@ -25,13 +25,11 @@ from dp_accounting import DpEvent
 
 from honestdp import checks
 from honestdp.accounting import AccountingWarning, WorstOfDpEvent
-from honestdp.accounting.calibration import least_multiplier, least_noise
-from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.calibration import epsilon_of, least_multiplier, least_noise
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget
 from honestdp.ledger.spending import Spending
-from honestdp.planner.comparison import Plan, plan, plan_within, standard
-from honestdp.planner.scoring import score_noise
+from honestdp.planner.comparison import Plan, plan, plan_within, score_noise, standard
 from honestdp.planner.shapes import training_records
 from honestdp.run import ROW, Run, Unit
 from honestdp.search.space import Candidate, Space

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from honestdp.accounting.once import once
+from honestdp.accounting.calibration import once
 from honestdp.budget import Budget, Statement, number
 from honestdp.ledger import Balance, Ledger, OtherUnit
 from honestdp.ledger.account import Account, dear_by_delta

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from honestdp.accounting import AccountingWarning
-from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.calibration import epsilon_of
 from honestdp.budget import (
     DECLARED_CLASSES,
     Statement,

@@ -42,6 +42,7 @@ from honestdp.search.vault import Store, Unkept, Vault
 from honestdp.training.charging import uncharged
 from honestdp.training.history import key_of, marks_of_models, recall, remember
 from honestdp.training.progress import spinner
+from honestdp.training.result import serialised
 
 _OWN = (vault.FOLDER, LOCK)
 RESUMES, DATA, WEIGHTS = "resumes", "data", "weights"
@@ -242,7 +243,7 @@ class Search:
             plan = self._planned(data)
             store.write(secret.PLAN, secret.written(plan))
             if isinstance(model := self.configuration.setting.model, torch.nn.Module):
-                store.write(WEIGHTS, leaving.serialised(model))
+                store.write(WEIGHTS, serialised(model))
             public = {"key": key, **self.configuration.with_spending(self.design.spending)}
             replace_file(folder / leaving.SEARCH, leaving.text_of(public), mode=0o644)
         except BaseException as trouble:

@@ -40,8 +40,8 @@ from honestdp.search.runs import MACHINE, Execution, Setting, Standing, Tested
 from honestdp.search.secret import Secret
 from honestdp.search.space import Candidate
 from honestdp.training.population import check_alike, check_finite
-from honestdp.training.spec import check_rules
-from honestdp.training.trial import try_rule
+from honestdp.training.result import serialised
+from honestdp.training.spec import check_rules, try_rule
 
 RECORDS = 16  # synthetic ones, about half of them for validation
 STEPS = 2  # as many as a rule with two phases needs to make a whole turn
@@ -105,7 +105,7 @@ def rehearse(
     with silence(), lent(), stage:
         for one in small.candidates:
             module = setting.module(one, 0)
-            leaving.load_weights(copy.deepcopy(module), leaving.serialised(module))
+            leaving.load_weights(copy.deepcopy(module), serialised(module))
         stage.at = "model", _STEPPED
         records = (shapes or Shapes(torch.zeros(0, 1), torch.zeros(0), ("", ""))).made_up(RECORDS)
         records.fingerprint()  # as it is taken first after the charge
@@ -113,7 +113,7 @@ def rehearse(
         standing = Standing() if shapes is None else runs.rehearsed()
         result = leaving.result_of(small, statement, runs, secret, standing, balance)
         if report is None:
-            return Rehearsed({leaving.MODEL: len(leaving.serialised(result.model))})
+            return Rehearsed({leaving.MODEL: len(serialised(result.model))})
         stage.at = "", _REPORTED
         result = replace(result, folder=Path(), page=partial(report, result, _KEY))
         files = dict(result.files())

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from honestdp import checks
-from honestdp.accounting.once import once
+from honestdp.accounting.calibration import once
 from honestdp.augment import Augmentation
 from honestdp.boundary.metrics import Metric
 from honestdp.budget import Budget

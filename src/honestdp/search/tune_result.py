@@ -31,7 +31,7 @@ from honestdp.search.runs import Execution, Standing, first_arguments
 from honestdp.search.secret import Secret
 from honestdp.search.space import Space
 from honestdp.training.population import fresh
-from honestdp.training.result import Outcome
+from honestdp.training.result import Outcome, serialised
 
 SEARCH, PENDING, RESULT = "search.json", ".result.json.pending", "result.json"
 MODEL, STATEMENT, REPORT, CANDIDATES = "model.safetensors", "statement.json", "report.html", "candidates"
@@ -204,14 +204,6 @@ def half_written(name: str, names: str = _NAMES) -> bool:
 def _set_time(path: Path, time: int) -> None:
     if path.stat().st_mtime_ns != time:
         os.utime(path, ns=(time, time))
-
-
-def serialised(model: nn.Module) -> bytes:
-    """Weights as safetensors: never a pickle, which could run code when read."""
-    from safetensors.torch import save
-
-    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
-    return save(weights, {"format": "pt"})
 
 
 def load_weights(model: nn.Module, content: bytes) -> nn.Module:

@@ -8,7 +8,7 @@ import warnings
 from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning, FallBack, calibration, quiet
-from honestdp.accounting.once import epsilon_of
+from honestdp.accounting.calibration import epsilon_of
 from honestdp.budget import Budget, Statement, assumptions, large_delta, uncovered
 from honestdp.checks import InvalidArgument
 from honestdp.run import ROW, Run, Unit

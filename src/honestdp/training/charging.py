@@ -36,8 +36,7 @@ from honestdp.training import checkpoint as checkpoints
 from honestdp.training.checkpoint import File, Progress
 from honestdp.training.loop import Interrupted, Job
 from honestdp.training.population import check_finite
-from honestdp.training.spec import TrainSpec
-from honestdp.training.trial import try_rule
+from honestdp.training.spec import TrainSpec, try_rule
 from honestdp.training.watching import Watch
 
 if TYPE_CHECKING:

@@ -274,6 +274,14 @@ class Result(Outcome):
         return render(view)
 
 
+def serialised(model: nn.Module) -> bytes:
+    """Weights as safetensors: never a pickle, which could run code when read."""
+    from safetensors.torch import save
+
+    weights = {name: value.detach().cpu().contiguous().clone() for name, value in model.state_dict().items()}
+    return save(weights, {"format": "pt"})
+
+
 def in_words(hyperparameters: dict[str, Any]) -> str:
     named = dict(hyperparameters)
     first = [str(named.pop("optimizer"))] if "optimizer" in named else []

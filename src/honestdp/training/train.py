@@ -52,9 +52,9 @@ from honestdp.training.spec import (
     preparation,
     runs_of,
     shaped,
+    try_rule,
 )
 from honestdp.training.torchrun import begin_alike, compare, joined, note_of
-from honestdp.training.trial import try_rule
 from honestdp.training.watching import OnStep, watch_of
 
 if TYPE_CHECKING:

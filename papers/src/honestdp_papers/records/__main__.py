@@ -349,7 +349,7 @@ def make_cells(asked: argparse.Namespace, todo: Sequence[Batch], until: float) -
 def remembering() -> AbstractContextManager[None]:
     """Within, seeds of one search share its calibration, which is of public numbers; where there is no accountant, nothing."""
     try:
-        from honestdp.accounting.once import once
+        from honestdp.accounting.calibration import once
     except ImportError:
         return nullcontext()
     return once()

@@ -30,13 +30,12 @@ from dp_accounting import ComposedDpEvent, DpEvent, GaussianDpEvent
 
 import honestdp
 from honestdp import accounting
-from honestdp.accounting.calibration import least_multiplier, least_noise
+from honestdp.accounting.calibration import epsilon_of, least_multiplier, least_noise
 from honestdp.accounting.discrete import step_of
 from honestdp.accounting.events import steps_of
-from honestdp.accounting.once import epsilon_of
 from honestdp.accounting.pld import dominating_pair
 from honestdp.ledger.spending import Spending
-from honestdp.planner.scoring import score_noise
+from honestdp.planner.comparison import score_noise
 from honestdp.planner.shapes import chosen_shape, mu_of, training_records
 from honestdp.selection import Profiles, RandomStopping, Winner, count_of
 from honestdp.selection.profile import of_pair
