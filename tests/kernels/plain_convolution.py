@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from honestdp.gradients.layers.implicit import unpooled
 from honestdp.kernels import Shape
 
 
@@ -22,7 +21,12 @@ def _wanted(made: Tensor, counts: Tensor | None) -> Tensor:
 
 
 def unpool(grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
-    return _wanted(unpooled(grad, chosen, shape), counts)
+    height, width, side = *shape.pooled, shape.pool
+    parts = torch.arange(side * side, device=grad.device, dtype=chosen.dtype).view(side, 1, side)
+    spread = torch.where(chosen[..., :, None, :, None] == parts, grad[..., :, None, :, None], 0)
+    whole = grad.new_zeros(*grad.shape[:2], shape.out_height, shape.out_width)
+    whole[..., : height * side, : width * side] = spread.reshape(*grad.shape[:2], height * side, width * side)
+    return _wanted(whole, counts)
 
 
 def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:

@@ -126,6 +126,16 @@ class Norms:
 EXACT_NORMS, NORMS = Norms(torch.float64), Norms(torch.float32)
 
 
+def unpooled(grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
+    """The gradient of what went into the pool, `[examples, rows, out_height, out_width]`."""
+    height, width, side = *shape.pooled, shape.pool
+    parts = torch.arange(side * side, device=grad.device, dtype=chosen.dtype).view(side, 1, side)
+    spread = torch.where(chosen[..., :, None, :, None] == parts, grad[..., :, None, :, None], 0)
+    whole = grad.new_zeros(*grad.shape[:2], shape.out_height, shape.out_width)
+    whole[..., : height * side, : width * side] = spread.reshape(*grad.shape[:2], height * side, width * side)
+    return whole
+
+
 def _lots(values: Tensor, runs: int) -> Tensor:
     """`[runs, lot, ...]`"""
     return values.reshape(runs, -1, *values.shape[1:])
@@ -173,12 +183,7 @@ class Convolutions:
         return (out.relu() if relu else out).float().contiguous(memory_format=torch.channels_last), which
 
     def unpool(self, grad: Tensor, chosen: Tensor, shape: Shape, *, counts: Tensor | None = None) -> Tensor:
-        side, (height, width) = shape.pool, shape.pooled
-        parts = torch.arange(side * side, device=grad.device, dtype=chosen.dtype).view(side, 1, side)
-        spread = torch.where(chosen[..., :, None, :, None] == parts, grad[..., :, None, :, None], 0)
-        whole = grad.new_zeros(*grad.shape[:2], shape.out_height, shape.out_width)
-        whole[..., : height * side, : width * side] = spread.reshape(*grad.shape[:2], height * side, width * side)
-        return whole.contiguous(memory_format=torch.channels_last)
+        return unpooled(grad, chosen, shape).contiguous(memory_format=torch.channels_last)
 
     def back(
         self, grad: Tensor, chosen: Tensor | None, weight: Tensor, shape: Shape, *, counts: Tensor | None = None

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from honestdp import kernels
-from honestdp.kernels.tensors import Convolutions, Shape
+from honestdp.kernels.tensors import Convolutions, Shape, unpooled
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,3 @@ class Convolved:
         windows = F.unfold(self.x, shape.kernel, **settings)
         made = torch.matmul(grad.flatten(2), windows.mT).view(self.runs, -1, *self.parameter)
         return (made, grad.sum((2, 3)).view(self.runs, -1, shape.rows)) if self.shift else (made,)
-
-
-def unpooled(grad: Tensor, chosen: Tensor, shape: Shape) -> Tensor:
-    """The gradient of what went into the pool, `[examples, rows, out_height, out_width]`."""
-    height, width, side = *shape.pooled, shape.pool
-    parts = torch.arange(side * side, device=grad.device, dtype=chosen.dtype).view(side, 1, side)
-    spread = torch.where(chosen[..., :, None, :, None] == parts, grad[..., :, None, :, None], 0)
-    whole = grad.new_zeros(*grad.shape[:2], shape.out_height, shape.out_width)
-    whole[..., : height * side, : width * side] = spread.reshape(*grad.shape[:2], height * side, width * side)
-    return whole
