@@ -24,8 +24,8 @@ from honestdp.boundary.ranks import Ranks
 from honestdp.gradients.layout import Layout, layout_of, stack
 from honestdp.losses import cross_entropy
 from honestdp.losses.class_weights import ClassWeighted
-from honestdp.losses.logits import classes_at
 from honestdp.optimizers import echo as measuring
+from honestdp.optimizers.default import classes_at
 from honestdp.optimizers.echo import LOG_NORMS, SHAKES, _reach, allowed, borne, chain, echoes, made_up, try_once
 from honestdp.training import loop
 from tests.tiny_search import clouds, linear

@@ -25,8 +25,8 @@ from honestdp.boundary.seed import Seed, lent, seed_all
 from honestdp.checks import HonestdpError, InvalidArgument
 from honestdp.identity.values import identity
 from honestdp.logs import logger
-from honestdp.losses.logits import classes_at
 from honestdp.optimizers import Rule
+from honestdp.optimizers.default import classes_at
 from honestdp.optimizers.echo import echoes
 from honestdp.optimizers.rule import kind, stack_rules
 from honestdp.run import Run
