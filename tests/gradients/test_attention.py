@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from honestdp.gradients import per_example
 from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.branching import Reads
+from honestdp.gradients.inputs import one_way
 from honestdp.gradients.layers import attention
 from honestdp.gradients.materialised import Materialised
-from honestdp.gradients.one_way import one_way
 
 from .plain_autograd import assert_agrees, drawn
 from .test_layers import weighed

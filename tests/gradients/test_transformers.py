@@ -9,7 +9,7 @@ from honestdp.gradients.bookkeeping import BookKeeping
 from honestdp.gradients.branching import Reads
 from honestdp.gradients.by_autograd import ByAutograd
 from honestdp.gradients.choice import ruled_layers
-from honestdp.gradients.one_way import one_way
+from honestdp.gradients.inputs import one_way
 
 from .plain_autograd import assert_agrees, drawn
 from .test_layers import weighed
