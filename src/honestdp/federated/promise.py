@@ -107,7 +107,7 @@ def promise(
         assumptions=(*assumptions(unit), independence(strict=strict)),
         notes=(
             *warned,
-            _progress(made, rounds),
+            f"{made} of {rounds} rounds were made; all {rounds} are in epsilon, and the client makes no more",
             _books(balance),
             *large_delta(delta or 0.0, run.records),
             *filter(None, [asks]),
@@ -117,10 +117,6 @@ def promise(
         preprocessing=preprocessing,
         not_private=tuple(reasons),
     )
-
-
-def _progress(made: int, rounds: int) -> str:
-    return f"{made} of {rounds} rounds were made; all {rounds} are in epsilon, and the client makes no more"
 
 
 def _books(balance: Balance | None) -> str:

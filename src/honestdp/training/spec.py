@@ -281,7 +281,7 @@ def try_rule(rule: Rule, run: Run, layout: Layout, *, runs: int = 1) -> None:
         if moved.shape != params.shape or moved.dtype != params.dtype:
             wanted = f"weights [runs, d] of {params.dtype} after an update by {name}"
             raise InvalidArgument("optimizer", f"{list(moved.shape)} of {moved.dtype}", wanted)
-        if not _same(constants, shown):
+        if not (torch.equal(constants.noise, shown.noise) and torch.equal(constants.factors, shown.factors)):
             wanted = (
                 f"a rule that writes to none of its constants, as {name} does: take a copy, or no operation in place"
             )
@@ -290,10 +290,6 @@ def try_rule(rule: Rule, run: Run, layout: Layout, *, runs: int = 1) -> None:
             wanted = f"a state of the same tensors before and after an update by {name}, each [runs, ...]"
             raise InvalidArgument("optimizer", sorted(after), wanted)
         params, state = moved, after
-
-
-def _same(first: Constants, second: Constants) -> bool:
-    return torch.equal(first.noise, second.noise) and torch.equal(first.factors, second.factors)
 
 
 def _shapes(state: dict[str, torch.Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -143,7 +143,7 @@ class Cells:
         """float64 `[rows]`; NaN for what is missing or no number."""
         column = self.column(values)
         kind = column.type
-        if _is_text(kind):
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             column = self._numbers_of_texts(column)
         elif pa.types.is_boolean(kind):
             column = column.cast(pa.int8())
@@ -327,7 +327,3 @@ def _untyped(values: Any) -> bool:
         getattr(kind, "categories", None), "dtype", kind
     )  # of a Categorical of pandas, what its categories are
     return kind is None or str(kind) == "object"
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
