@@ -252,7 +252,11 @@ def test_a_record_is_a_person_where_a_column_tells_whose_row_it_is(folder: Path)
     code, said, err = called(folder, "plan", *people)
     assert (code, said) == (2, "")
     assert "--records" in err  # to count people is to read their ids
-    assert called(folder, "plan", *people, "--records", "40")[0] == 0
+    code, said, _ = called(folder, "plan", *people, "--records", "40", "--table")
+    assert code == 0
+    assert "32 people, lot" in said
+    assert "; add or remove one person, with all of their rows" in said
+    assert "one record" not in said
     write(folder / "visits.csv", [["p0", *row[1:]] for row in rows()])
     code, said, err = called(folder, "tune", *people, "--out", "one")
     assert (code, said) == (2, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,6 +111,7 @@ def plan(
             eligible=not (table or as_json),
             progress=tick,
         )
+        made = replace(made, unit=unit)
         run = made.run_of(made.recommended)
         crossed = []
         if candidates > 1 and (table or as_json):

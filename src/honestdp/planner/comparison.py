@@ -28,7 +28,7 @@ from honestdp.notebook import Rows, Shown
 from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.planner.prospects import Scoring, prospects
 from honestdp.planner.shapes import Chosen, chosen_shape, training_records
-from honestdp.run import MOST_NOISE, Run
+from honestdp.run import MOST_NOISE, ROW, Run, Unit
 from honestdp.selection import Selection, catalogue, named
 from honestdp.selection.contract import ONE_RUN_LEAVES
 from honestdp.selection.counts import MOST_RUNS, mean_for_coverage
@@ -116,6 +116,7 @@ class Plan(Shown):
     shape: lot and steps, and how they were chosen where they were not named.
     score: the noise of a count of right answers, of one record's size; None without a budget or without validation records.
     warnings: what is hopeless in this plan, and the way out, a sentence each; often none.
+    unit: whose record is protected; with a person, `records` counts people.
     """
 
     run: Run
@@ -133,19 +134,20 @@ class Plan(Shown):
     shape: Chosen | None = None
     score: float | None = None
     warnings: tuple[str, ...] = ()
+    unit: Unit = ROW
 
     def run_of(self, method: Method) -> Run:
         return replace(self.run, noise=method.noise)
 
     def _title(self) -> str:
         many = "1 candidate" if self.candidates == 1 else f"{self.candidates} candidates"
-        return f"{many}, {self.records or self.run.records} records, lot {self.run.lot:g}, {self.run.steps} steps"
+        return f"{many}, {self.records or self.run.records} {self.unit.plural}, lot {self.run.lot:g}, {self.run.steps} steps"
 
     def _rows(self) -> Rows:
         best = self.recommended
         how = "one run" if best.selection.one_run else f"{best.selection.name} ({best.selection.accountant})"
         runs = "" if best.selection.one_run else f", {best.selection.runs:.5g} runs, coverage {best.coverage:.2g}"
-        cost = f"{rounded_up(best.epsilon)} at delta {shown_delta(self.delta)}, add or remove one record"
+        cost = f"{rounded_up(best.epsilon)} at delta {shown_delta(self.delta)}, {self.unit.relation}"
         rows = [
             ("recommended", f"{how}{runs}, noise {rounded_up(best.noise)}"),
             ("epsilon", f"{cost}; may leave: {ONE_RUN_LEAVES if best.selection.one_run else best.selection.leaves}"),

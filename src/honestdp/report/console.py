@@ -55,7 +55,7 @@ def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
     ]
     if plan.shape is not None and plan.shape.how:
         rows.append(("lot, steps", plan.shape.how))
-    rows.append(("records", f"{plan.records}: {run.records} train, {scores}"))
+    rows.append((plan.unit.plural, f"{plan.records}: {run.records} train, {scores}"))
     room, drowns = most_parameters(run), "noise drowns the gradients of"
     rows.append(
         (
@@ -76,7 +76,7 @@ def _table(plan: Plan, crossovers: list[Crossover]) -> str:
     by_noise = plan.budget is not None
     what = "noise" if by_noise else "epsilon"
     count = "1 candidate" if plan.candidates == 1 else f"{plan.candidates} candidates"
-    title = f"{count}; {_setting(plan)}; delta {shown_delta(plan.delta)}; add or remove one record"
+    title = f"{count}; {_setting(plan)}; delta {shown_delta(plan.delta)}; {plan.unit.relation}"
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("selection", "by", "shape"):
         table.add_column(heading, no_wrap=True)
@@ -135,7 +135,7 @@ def _shape(method: Method) -> str:
 def _setting(plan: Plan) -> str:
     run = plan.run
     fixed = f"noise {run.noise:g}" if plan.budget is None else f"epsilon {plan.budget.epsilon:g}"
-    return f"{run.records} records, lot {run.lot:g}, {run.steps} steps, {fixed}"
+    return f"{run.records} {plan.unit.plural}, lot {run.lot:g}, {run.steps} steps, {fixed}"
 
 
 def plan_as_dict(plan: Plan, crossovers: list[Crossover], statement: Statement) -> dict[str, object]:
