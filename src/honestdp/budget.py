@@ -7,7 +7,7 @@ leave and the assumptions; the statement carries all of them, in words and as a 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,6 +32,8 @@ NOT_STATED = (
 
 LARGE = 0.1  # of delta times the number of records
 MEANINGLESS = 10.0  # epsilon: with it a guess whether a record is there may be right in 99.995 % of cases
+NOISELESS = "no noise is added, so epsilon is infinite"
+SEEDED = "noise_seed was fixed, and whoever knows the seed can subtract the noise"
 _AS_THEY_ARE = ("delta", "relation", "accountant", "selection", "how", "runs", "leaves", "basis")  # in files too
 _OF_DATA = ("protects", "preprocessing")  # in files of later versions
 
@@ -181,7 +183,47 @@ class Statement:
                 checks.non_negative(**{name: value})
         checks.non_negative(delta=self.delta, runs=self.runs)
         if math.isinf(self.epsilon) and not self.not_private:
-            object.__setattr__(self, "not_private", ("no noise is added, so epsilon is infinite",))
+            object.__setattr__(self, "not_private", (NOISELESS,))
+
+    @classmethod
+    def about(
+        cls,
+        unit: Unit | None,
+        *,
+        epsilon: float,
+        delta: float,
+        records: int = 0,
+        spent: float = 0.0,
+        noiseless: str = NOISELESS,
+        seed: str = "",
+        notes: Iterable[str] = (),
+        further: Iterable[str] = (),
+        **fields: Any,
+    ) -> Statement:
+        """Fill in what every statement says of its records; `fields` are the others, or stand in place of what is usual.
+
+        unit: whose record is protected; None where that is not known.
+        epsilon: of the runs alone. spent: what was spent before them to learn bounds, which is added.
+        records: for the notes on an epsilon or a delta that is too large; 0 for no such notes.
+        noiseless, seed: why nothing is guaranteed where epsilon is infinite, and where a seed was fixed; empty where none was.
+        notes, further: those before the notes on large numbers, and those after them.
+        """
+        known = unit or ROW
+        large = (*large_epsilon(epsilon + spent), *large_delta(delta, records)) if records else ()
+        usual = {
+            "relation": known.relation,
+            "protects": None if unit is None else unit.protects,
+            "uncovered": uncovered(known),
+            "assumptions": assumptions(known),
+        }
+        made = cls(
+            epsilon=epsilon,
+            delta=delta,
+            notes=(*notes, *large, *further),
+            not_private=(*[noiseless] * math.isinf(epsilon), *filter(None, [seed])),
+            **usual | fields,
+        )
+        return with_learning(made, spent, known)
 
     def __str__(self) -> str:
         lines = ["NOT PRIVATE: " + "; ".join(self.not_private) + "."] if self.not_private else []

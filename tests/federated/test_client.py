@@ -185,6 +185,12 @@ def test_a_rule_that_asks_too_much_of_sizes_is_refused_before_a_round_counts() -
     assert one.made == 0
 
 
+def test_a_large_epsilon_is_said() -> None:
+    said = "guarantees next to nothing"
+    assert any(said in note for note in client(noise=0.2).statement.notes)
+    assert not any(said in note for note in client(noise=10.0).statement.notes)
+
+
 def test_a_statement_needs_a_delta() -> None:
     with pytest.raises(honestdp.errors.InvalidArgument, match="delta"):
         _ = client(delta=None).statement

@@ -207,3 +207,15 @@ def test_a_large_delta_is_said(delta: float, words: str) -> None:
     said = [note for note in train(records(), delta=delta).statement.notes if note.startswith("delta")]
     assert len(said) == (1 if words else 0)
     assert all(words in note for note in said)
+
+
+# ---- A large epsilon
+
+
+@pytest.mark.parametrize(("noise", "count"), [(0.2, 1), (30.0, 0), (0.0, 0)])
+def test_a_large_epsilon_is_said(noise: float, count: int) -> None:
+    """Where nothing is guaranteed at all, the statement says that in place of the note."""
+    statement = train(records(), run=Run(records=40, lot=40, steps=2, noise=noise)).statement
+    said = [note for note in statement.notes if "guarantees next to nothing" in note]
+    assert len(said) == count
+    assert bool(statement.not_private) == (noise == 0)

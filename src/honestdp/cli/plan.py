@@ -66,7 +66,6 @@ def plan(
     `honestdp plan --records 70000 --lot 250 --steps 10000 --noise 4 --delta 1e-6 --candidates 280 --table`
     """
     from honestdp.accounting.calibration import once
-    from honestdp.budget import with_learning
     from honestdp.planner import comparison
     from honestdp.report import chart as charts
     from honestdp.report import console
@@ -117,8 +116,8 @@ def plan(
         if candidates > 1 and (table or as_json):
             crossed = comparison.crossovers(run, delta=delta, coverage=coverage)
         chosen = made.recommended.selection
-        statement = statement_of(chosen, run, delta=delta, records=records, unit=None if name is None else unit)
-        statement = with_learning(statement, spent, unit)
+        of = None if name is None else unit
+        statement = statement_of(chosen, run, delta=delta, records=records, unit=of, spent=spent)
     with progress("drawing") as tick:
         if plot is not None:
             charts.draw(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from honestdp.budget import Accounted, Statement, assumptions, independence, large_delta
+from honestdp.budget import SEEDED, Accounted, Statement, assumptions, independence
 from honestdp.checks import InvalidArgument
 from honestdp.plain_words import rounded_up, shown_delta
 from honestdp.run import ROW, Run, Unit
@@ -84,15 +84,14 @@ def promise(
 ) -> Statement:
     """The statement of a client whose rounds have these constants. made: how many it has made so far. asks: see `Rule`."""
     epsilon, accountant, warned = accounted_of(run, rounds, delta)
-    reasons = []
-    if math.isinf(epsilon):
-        reasons.append("noise 0, the clients' gradients were used as they are, so epsilon is infinite")
-    if seeded:
-        reasons.append("noise_seed was fixed, and whoever knows the seed can subtract the noise")
     plural = "s" if rounds != 1 else ""
-    return Statement(
+    return Statement.about(
+        unit,
         epsilon=epsilon,
         delta=delta or 0.0,
+        records=run.records,
+        noiseless="noise 0, the clients' gradients were used as they are, so epsilon is infinite",
+        seed=SEEDED if seeded else "",
         accountant=accountant,
         selection="compose",
         how=(
@@ -109,13 +108,10 @@ def promise(
             *warned,
             f"{made} of {rounds} rounds were made; all {rounds} are in epsilon, and the client makes no more",
             _books(balance),
-            *large_delta(delta or 0.0, run.records),
-            *filter(None, [asks]),
         ),
-        relation=unit.relation,
+        further=filter(None, [asks]),
         protects=AGAINST + unit.protects,
         preprocessing=preprocessing,
-        not_private=tuple(reasons),
     )
 
 

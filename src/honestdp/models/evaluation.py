@@ -25,7 +25,7 @@ from honestdp.boundary.metrics import Metric
 from honestdp.boundary.score_noise import Score, question_noise, question_scale
 from honestdp.boundary.seed import Seed
 from honestdp.boundary.vetted import rehearse
-from honestdp.budget import Statement, large_epsilon, uncovered
+from honestdp.budget import Statement, large_epsilon
 from honestdp.checks import HonestdpError
 from honestdp.gradients.outputs import own_loss
 from honestdp.gradients.probe import copied
@@ -166,9 +166,11 @@ def _asked(model: nn.Module, private: PrivateData, metric: Metric, loss: Loss | 
 
 def _statement(epsilon: float, metric: Metric, before: Preparation, records: int, unit: Unit) -> Statement:
     size = "it was declared" if before.declared else "it was not declared but counted in the data"
-    return Statement(
+    return Statement.about(
+        unit,
         epsilon=epsilon,
         delta=0.0,
+        records=records,
         accountant="pure epsilon",
         selection="compose",
         how=f"one question of these {unit.plural}; every further one is charged by itself",
@@ -176,17 +178,13 @@ def _statement(epsilon: float, metric: Metric, before: Preparation, records: int
         leaves=f"one noisy {metric.name}, which is not exact",
         scores=metric.absence(unit.plural),
         basis=f"the discrete Laplace mechanism on a sum of one bounded number a {unit.noun}",
-        uncovered=uncovered(unit),
         assumptions=(
             f"the number of {unit.plural}, {records}, is public; {size}",
             "the model, and every choice made before this question, used none of these records, or was charged elsewhere",
         ),
-        notes=(
-            *large_epsilon(epsilon),
+        further=(
             "this is about the records that were scored: what is guaranteed about those that the model was trained on is the "
             "model's own statement, and for a record that is among both, both count",
         ),
-        relation=unit.relation,
-        protects=unit.protects,
         preprocessing=before.words,
     )

@@ -16,7 +16,6 @@ from honestdp.budget import (
     large_epsilon,
     prepared,
     uncovered,
-    with_learning,
 )
 from honestdp.losses import Loss
 from honestdp.losses.class_weights import ClassWeighted
@@ -27,7 +26,7 @@ from honestdp.run import Run
 from honestdp.search.configuration import modules
 from honestdp.search.design import Design
 from honestdp.search.runs import Setting
-from honestdp.selection.cost import statement
+from honestdp.selection.cost import leaving, statement
 
 CLOCK = (
     "how long the search took, and what else the operator of the machine sees of it, such as the times at which its disk says "
@@ -59,8 +58,7 @@ def guarantee(
     preprocessing: the user's words on it. cluster: the runs are made on the nodes of one. expected: a word on a hopeless search.
     chosen: which optimizer was taken where none was named.
     """
-    made = statement(design.selection, design.base, delta=design.budget.delta)
-    notes = [*made.notes]
+    notes = []
     if not design.selection.one_run:
         notes.append(f"the selection was chosen because: {design.reason}")
     notes += chosen
@@ -72,26 +70,28 @@ def guarantee(
     if not design.space.finite:
         how = "as candidates= says, or as many as a search takes that is not told"
         notes.append(f"candidates are drawn from laws: the search amounts to {design.count} of them, {how}")
-    notes += [*large_epsilon(made.epsilon + design.spent), *large_delta(design.budget.delta, design.records)]
+    further = []
     if len(design.runs) > 1:
         what = "each has noise of its own, and the worst of their curves is charged"
-        notes.append(f"candidates differ in lot or steps: {what}")
-    notes += expected
-    notes += [BY_NAME[name].asks for name, _ in design.space.dimensions if name in BY_NAME and BY_NAME[name].asks]
-    seed = ("the seed was fixed, and whoever knows it can subtract the noise",) if seeded else ()
-    whole = replace(
-        made,
-        leaves=_leaves(design, made.leaves),
+        further.append(f"candidates differ in lot or steps: {what}")
+    further += expected
+    further += [BY_NAME[name].asks for name, _ in design.space.dimensions if name in BY_NAME and BY_NAME[name].asks]
+    return statement(
+        design.selection,
+        design.base,
+        delta=design.budget.delta,
+        records=design.records,
+        unit=design.unit,
+        spent=design.spent,
+        seed="the seed was fixed, and whoever knows it can subtract the noise" if seeded else "",
+        notes=notes,
+        further=further,
+        leaves=_leaves(design),
         scores=_scores(design),
         uncovered=uncovered(design.unit, *[CLOCK] * design.selection.secret, *[CLUSTER] * cluster),
         assumptions=_assumptions(design, declared, loss, decoded, strict, cluster),
-        notes=tuple(notes),
-        not_private=(*made.not_private, *seed),
-        relation=design.unit.relation,
-        protects=design.unit.protects,
         preprocessing=prepared(preprocessing),
     )
-    return with_learning(whole, design.spent, design.unit)
 
 
 def seen_by_cluster(made: Statement) -> Statement:
@@ -102,7 +102,8 @@ def seen_by_cluster(made: Statement) -> Statement:
     return replace(made, uncovered=f"{made.uncovered}; {CLUSTER}", assumptions=kept)
 
 
-def _leaves(design: Design, leaves: str) -> str:
+def _leaves(design: Design) -> str:
+    leaves = leaving(design.selection)
     if design.metric is None:
         return leaves
     if design.selection.one_run:

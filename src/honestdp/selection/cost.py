@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
+from typing import Any
 
 from dp_accounting import DpEvent
 
 from honestdp.accounting import AccountingWarning, FallBack, calibration, quiet
 from honestdp.accounting.calibration import epsilon_of
-from honestdp.budget import Budget, Statement, assumptions, large_delta, uncovered
+from honestdp.budget import Budget, Statement
 from honestdp.checks import InvalidArgument
-from honestdp.run import ROW, Run, Unit
+from honestdp.run import Run, Unit
 from honestdp.selection import Selection, named
 from honestdp.selection.contract import ONE_RUN_LEAVES
 
@@ -94,38 +96,50 @@ def _selection(selection: str | Selection, candidates: int | None, accountant: s
 
 
 def statement(
-    selection: Selection, run: Run | DpEvent, *, delta: float, records: int = 0, unit: Unit | None = None
+    selection: Selection,
+    run: Run | DpEvent,
+    *,
+    delta: float,
+    records: int = 0,
+    unit: Unit | None = None,
+    notes: Iterable[str] = (),
+    **more: Any,
 ) -> Statement:
     """State the guarantee of the selection for this base run, with the notes that belong to this number.
 
     Args:
-        records: the number of all records, for a note on a delta that is too large for them; 0 for no such note.
+        records: the number of all records, for notes on an epsilon or a delta that is too large; 0 for no such notes.
         unit: whose record is protected, where that is known.
+        notes: those that follow the notes of the selection. more: further arguments of `Statement.about`.
     """
     event = run.event if isinstance(run, Run) else run
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", AccountingWarning)
         epsilon = epsilon_of(selection, event, delta=delta)
-    notes = [*dict.fromkeys(str(warning.message) for warning in caught)]
+    warned = [*dict.fromkeys(str(warning.message) for warning in caught)]
     fell_back = any(issubclass(warning.category, FallBack) for warning in caught)
     published, other = None, selection.published
     if other is not None and math.isfinite(epsilon) and not selection.one_run:
         with quiet():
             published = (other.basis, epsilon_of(other, event, delta=delta))
     by_other = other is not None and (fell_back or (published is not None and epsilon == published[1]))
-    return Statement(
+    stated: dict[str, Any] = {"leaves": leaving(selection)}
+    return Statement.about(
+        unit,
         epsilon=epsilon,
         delta=delta,
+        records=records,
         accountant="rdp" if fell_back else selection.accountant,
         selection=selection.name,
         how=selection.how,
         runs=selection.runs,
-        leaves=ONE_RUN_LEAVES if selection.one_run else selection.leaves,
         basis=other.basis if other is not None and by_other else selection.basis,
         published=published,
-        notes=(*notes, *selection.notes(event, delta=delta), *large_delta(delta, records)),
-        uncovered=uncovered(unit or ROW),
-        assumptions=assumptions(unit or ROW),
-        relation=(unit or ROW).relation,
-        protects=None if unit is None else unit.protects,
+        notes=(*warned, *selection.notes(event, delta=delta), *notes),
+        **stated | more,
     )
+
+
+def leaving(selection: Selection) -> str:
+    """What may leave, in words: of a single run its model, and nothing was selected."""
+    return ONE_RUN_LEAVES if selection.one_run else selection.leaves

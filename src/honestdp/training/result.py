@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from honestdp import checks
-from honestdp.budget import Accounted, in_short, number, with_learning
+from honestdp.budget import Accounted, in_short, number
 from honestdp.checks import InvalidArgument
 from honestdp.files import PAGE, WEIGHTS, written
 from honestdp.notebook import Rows, Shown
@@ -162,20 +162,14 @@ class Result(Outcome):
         """What is guaranteed, in words and numbers."""
         from honestdp.budget import (
             DECLARED_CLASSES,
+            SEEDED,
             Statement,
             assumptions,
             independence,
-            large_delta,
             prepared,
-            uncovered,
         )
 
         count = len(self.siblings) + 1
-        reasons = []
-        if math.isinf(self.epsilon):
-            reasons.append("noise 0, the gradients were released as they are, so epsilon is infinite")
-        if self.seeded:
-            reasons.append("noise_seed was fixed, and whoever knows the seed can subtract the noise")
         notes = [*self._accounted.notes]
         if self.siblings:
             alone = rounded_up(self.epsilon_alone)
@@ -183,9 +177,14 @@ class Result(Outcome):
         notes += filter(None, [self.optimizer.asks])
         if self.stopped is not None:
             notes.append(f"stopped at step {self.stopped}; all {self.run.steps} steps that were planned are in epsilon")
-        made = Statement(
+        return Statement.about(
+            self.unit,
             epsilon=self._accounted.epsilon,
             delta=_needed(self.delta) if 0 < self.epsilon < math.inf else self.delta or 0.0,
+            records=self.run.records,
+            spent=self.spent,
+            noiseless="noise 0, the gradients were released as they are, so epsilon is infinite",
+            seed=SEEDED if self.seeded else "",
             accountant=self._accounted.accountant,
             selection="compose",
             how=self._how(),
@@ -197,14 +196,10 @@ class Result(Outcome):
                 independence(strict=self.strict),
                 *([DECLARED_CLASSES] * self.weighted),
             ),
-            notes=(*notes, *large_delta(self.delta or 0.0, self.run.records), *self.notes),
-            relation=self.unit.relation,
-            protects=self.unit.protects,
-            uncovered=uncovered(self.unit),
+            notes=notes,
+            further=self.notes,
             preprocessing=prepared(self.preprocessing),
-            not_private=tuple(reasons),
         )
-        return with_learning(made, self.spent, self.unit)
 
     def _how(self) -> str:
         """That nothing was tuned is said where a ledger knows of nothing else, and of it alone; not where this process does."""
