@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from honestdp import checks
-from honestdp.notebook import preformatted
+from honestdp.notebook import as_text, preformatted
 from honestdp.plain_words import in_words, rounded_up, shown_delta
 from honestdp.run import PERSON, ROW, Unit
 
@@ -249,7 +249,7 @@ class Statement:
         rows += [("assumes" if i == 0 else "", text) for i, text in enumerate(self.assumptions)]
         rows += [("note" if i == 0 else "", text) for i, text in enumerate(self.notes)]
         width = max(len(label) for label, _ in rows) + 1
-        return "\n".join([*lines, *(f"{label:<{width}}{text}" for label, text in rows)])
+        return "\n".join([*lines, as_text(rows, width=width)])
 
     def _repr_html_(self) -> str:
         return preformatted(str(self))

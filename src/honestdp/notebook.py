@@ -7,6 +7,7 @@ light.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from html import escape
 
 Rows = list[tuple[str, str]]
@@ -40,8 +41,10 @@ class Shown(ABC):
         return card(f"{type(self).__name__}: {self._title()}", self._rows(), self._whole())
 
 
-def as_text(rows: Rows) -> str:
-    width = max((len(label) for label, _ in rows), default=0) + 2
+def as_text(rows: Iterable[tuple[str, str]], *, width: int | None = None) -> str:
+    """Rows as lines, their texts below each other. width: of the labels; two more than the longest has if left out."""
+    rows = [*rows]
+    width = max((len(label) for label, _ in rows), default=0) + 2 if width is None else width
     return "\n".join(f"{label:<{width}}{text}" for label, text in rows)
 
 

@@ -27,7 +27,9 @@ WORDS = {
         "Accuracy", "BalancedAccuracy", "ClippedLoss", "DeclaredMetric", "LogLikelihood", "LogLoss", "Metric", "PersonMean",
         "check_metric", "default_metric",
     },
-    "score_noise": {"Score", "best_of", "choice_noise", "question_noise", "question_scale", "score_noise", "score_of"},
+    "score_noise": {
+        "NORMAL", "Score", "best_of", "choice_noise", "question_noise", "question_scale", "score_noise", "score_of",
+    },
     "people": {"by_person"},
     "noise": {"noise_source"},
     "release": {"width_of"},

@@ -18,7 +18,8 @@ import numpy as np
 from honestdp import checks
 from honestdp.boundary.metrics import Metric
 
-CONFIDENCE, DEVIATIONS = 0.95, 1.959964
+CONFIDENCE = 0.95
+NORMAL = 1.959964  # standard deviations of a normal law within which that much of it lies
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def score_of(metric: Metric, noisy: int, *, multiplier: float, records: float, f
     """The score that a noisy S says. records: the declared number of validation records."""
     value = metric.value(noisy, records=records)
     noise = multiplier * abs(metric.best - metric.worst) / (2 * records)  # where no value is cut to its limits
-    reach = DEVIATIONS * math.sqrt(noise**2 + metric.sampling_variance(value, records=records, fraction=fraction))
+    reach = NORMAL * math.sqrt(noise**2 + metric.sampling_variance(value, records=records, fraction=fraction))
     low, high = metric.limits
     return Score(
         metric.name, value, max(value - reach, low), min(value + reach, high), noise, metric.value(0, records=records)

@@ -14,6 +14,7 @@ import honestdp
 from honestdp.checks import InvalidArgument
 from honestdp.cli import options as option
 from honestdp.cli.terminal import Command, emit
+from honestdp.notebook import as_text
 
 app = typer.Typer(
     help=(
@@ -205,7 +206,7 @@ def init(
         *(("kept", text) for text in done.kept),
         ("ledger", str(done.address)),
     ]
-    emit(done.as_dict, as_json=as_json, text=lambda: "\n".join(f"{label:<11}{text}" for label, text in steps))
+    emit(done.as_dict, as_json=as_json, text=lambda: as_text(steps, width=11))
 
 
 @app.command(cls=Command)

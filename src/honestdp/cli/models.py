@@ -20,6 +20,7 @@ from honestdp.cli.datasets import label_of
 from honestdp.cli.options import by_class
 from honestdp.cli.terminal import balance_line, emit
 from honestdp.files import PAGE, check_place, written
+from honestdp.notebook import as_text
 
 if TYPE_CHECKING:
     from honestdp.models.saved import SavedModel
@@ -214,6 +215,6 @@ def report(
             to.write(saved.page.encode())
     rows = [] if saved.score is None else [("score", saved.score.in_words())]
     rows += [("digest", saved.digest), ("card", str(folder / CARD)), ("report", str(out or folder / REPORT))]
-    words = "\n".join([f"{saved.statement}\n", *(f"{label:<12}{text}" for label, text in rows)])
+    words = f"{saved.statement}\n\n{as_text(rows, width=12)}"
     value = saved.as_dict() | {"page": None if out is None else str(out)}
     emit(lambda: value, as_json=as_json, text=lambda: saved.card if card else words)

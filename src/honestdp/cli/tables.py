@@ -18,6 +18,7 @@ from honestdp.cli import datasets
 from honestdp.cli import options as option
 from honestdp.cli.terminal import emit
 from honestdp.files import SCHEMA, written
+from honestdp.notebook import as_text
 
 if TYPE_CHECKING:
     from honestdp.data.tables.cells import Cells
@@ -155,8 +156,7 @@ def _lines(table: Table, counted: dict[str, Any]) -> Iterator[str]:
         lines.append(("people", f"{counted['people']} by {table.person}{more}"))
     for name in counted["columns"]:
         lines.append((f"target {name}" if name == table.target else name, "; ".join(_words(table, name, counted))))
-    width = max(len(label) for label, _ in lines) + 2
-    yield from (f"{label:<{width}}{text}" for label, text in lines)
+    yield as_text(lines)
 
 
 def _words(table: Table, name: str, counted: dict[str, Any]) -> Iterator[str]:

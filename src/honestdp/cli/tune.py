@@ -15,6 +15,7 @@ from honestdp.cli import datasets
 from honestdp.cli import options as option
 from honestdp.cli.options import DEFAULT, by_class, spaces_of
 from honestdp.cli.terminal import as_options, balance_line, emit, words_of
+from honestdp.notebook import as_text
 
 if TYPE_CHECKING:
     from honestdp.search.request import Requested
@@ -241,12 +242,12 @@ def _in_words(result: TuneResult, standin: str | None, digest: str | None) -> st
         rows.append(("score", result.score.in_words(of_a_winner=result.statement.runs != 1)))
     if standin:
         rows.append(("data", standin))
-    lines = [f"{label:<12}{text}" for label, text in rows]
-    lines += [f"\n{result.statement}", f"\n{balance_line(result.balance, result.delta)}"]
+    files = []
     if result.folder is not None:
-        lines.append(f"{'model':<12}{result.folder / ('model.safetensors' if digest is None else '')}")
-        lines.append(f"{'report':<12}{result.folder / 'report.html'}")
+        files.append(("model", str(result.folder / ("model.safetensors" if digest is None else ""))))
+        files.append(("report", str(result.folder / "report.html")))
     if digest is not None:
         noted = "note it elsewhere, and nobody can change the folder unseen"
-        lines.append(f"{'digest':<12}{digest}, of the model folder: {noted}")
-    return "\n".join(lines)
+        files.append(("digest", f"{digest}, of the model folder: {noted}"))
+    guarantee = [f"\n{result.statement}", f"\n{balance_line(result.balance, result.delta)}"]
+    return "\n".join([as_text(rows, width=12), *guarantee, *[as_text(files, width=12)] * bool(files)])

@@ -22,7 +22,7 @@ from honestdp import checks
 from honestdp.boundary.data import PrivateData
 from honestdp.boundary.intake import open_door
 from honestdp.boundary.metrics import Metric
-from honestdp.boundary.score_noise import Score, question_noise, question_scale
+from honestdp.boundary.score_noise import NORMAL, Score, question_noise, question_scale
 from honestdp.boundary.seed import Seed
 from honestdp.boundary.vetted import rehearse
 from honestdp.budget import Statement, large_epsilon
@@ -43,8 +43,7 @@ from honestdp.search.request import metric_of
 from honestdp.selection import Compose
 from honestdp.training.spec import Preparation, preparation
 
-NORMAL = 1.959964  # standard deviations of a normal law within which 95 % of it lies
-LAPLACE = math.log(20) / math.sqrt(2)  # of a Laplace law
+LAPLACE = math.log(20) / math.sqrt(2)  # standard deviations of a Laplace law, as NORMAL of a normal one
 NOT_FOR_PUBLISHING = (
     "an exact score of private rows has no guarantee and is not for publishing; this one has noise in it, and may leave"
 )

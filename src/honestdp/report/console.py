@@ -10,6 +10,7 @@ from rich.table import Table
 from honestdp.budget import Statement, number
 from honestdp.ledger.account import Balance, Charge
 from honestdp.ledger.names import Described
+from honestdp.notebook import as_text
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 from honestdp.planner.comparison import Crossover, Method, Plan
 from honestdp.planner.prospects import most_parameters
@@ -28,8 +29,8 @@ def plan_text(
 
     command: the words of a command line that does what is recommended; None where there is none.
     """
-    lines = [f"{label:<13}{text}" for label, text in _recommendation(plan, command)]
-    return "\n".join([*lines, *(["", _table(plan, crossovers)] if table else []), "", str(statement)])
+    recommended = as_text(_recommendation(plan, command), width=13)
+    return "\n".join([recommended, *(["", _table(plan, crossovers)] if table else []), "", str(statement)])
 
 
 def _recommendation(plan: Plan, command: str | None) -> list[tuple[str, str]]:
@@ -188,7 +189,7 @@ def balance_text(balance: Balance) -> str:
         ("left", rounded_down(balance.left)),
         ("head", balance.head),
     ]
-    return "\n".join(f"{label:<11}{text}" for label, text in rows)
+    return as_text(rows, width=11)
 
 
 def _spent(balance: Balance) -> str:

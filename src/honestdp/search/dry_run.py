@@ -16,6 +16,7 @@ from honestdp.budget import Budget, Statement, number
 from honestdp.ledger import Balance, Ledger, OtherUnit
 from honestdp.ledger.account import Account, dear_by_delta
 from honestdp.ledger.spending import Spending, counted_epsilon
+from honestdp.notebook import as_text
 from honestdp.optimizers.default import NOT_NAMED
 from honestdp.plain_words import rounded_down, rounded_up, shown_delta
 from honestdp.run import Run
@@ -147,7 +148,7 @@ class DryRun:
         else:
             rows.append(("folder", str(self.folder)))
             rows.append(("files", ", ".join(f"{name} ({_size(size)})" for name, size in self.files.items())))
-        return "\n".join(f"{label:<12}{text}" for label, text in rows)
+        return as_text(rows, width=12)
 
     def _ledger(self) -> list[tuple[str, str]]:
         if self.balance is None or self.after is None:
