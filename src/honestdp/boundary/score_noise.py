@@ -11,15 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from honestdp import checks
 from honestdp.boundary.metrics import Metric
 
-CONFIDENCE = 0.95
-NORMAL = 1.959964  # standard deviations of a normal law within which that much of it lies
+NORMAL = 1.959964  # standard deviations of a normal law within which 95 % of it lies
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,8 @@ class Score:
 
     unlabelled: the value of records none of which has a declared label; None where an earlier version did not say.
     """
+
+    confidence: ClassVar[float] = 0.95
 
     name: str
     value: float
@@ -41,7 +42,7 @@ class Score:
         return f"{self.name} {self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
 
     def as_dict(self) -> dict[str, float | str | None]:
-        interval = {"low": self.low, "high": self.high, "confidence": CONFIDENCE}
+        interval = {"low": self.low, "high": self.high, "confidence": self.confidence}
         return {"name": self.name, "value": self.value, **interval, "noise": self.noise, "unlabelled": self.unlabelled}
 
     @classmethod

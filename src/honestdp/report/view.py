@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from honestdp.boundary.score_noise import Score
 from honestdp.budget import Statement
 
 if TYPE_CHECKING:
@@ -31,26 +32,16 @@ _SAID = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreView:
-    """The winner's noisy score.
+class ScoreView(Score):
+    """The winner's noisy score, with what is known of the records that it was asked of.
 
-    low, high: the interval that covers what the noise hides with probability `confidence`.
-    noise: the standard deviation of the noise, in units of the score.
     fraction: the declared share of the records that validate; records: their declared number.
     limits: the ends of the axis, (0, 1) for an accuracy; without them the axis fits the interval.
-    caution: a warning where the score may be that of no answer.
     """
 
-    name: str
-    value: float
-    low: float
-    high: float
-    noise: float
     fraction: float
     records: int
-    confidence: float = 0.95
     limits: tuple[float, float] | None = None
-    caution: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

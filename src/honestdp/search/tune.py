@@ -264,9 +264,8 @@ def _report(made: Design, public: Configuration, result: TuneResult, key: str) -
     score = None
     if result.score is not None:
         limits = (0.0, 1.0) if result.score.name in ("accuracy", "balanced accuracy") else None
-        numbers = {name: getattr(result.score, name) for name in ("name", "value", "low", "high", "noise")}
-        how: dict[str, Any] = {"fraction": made.fraction, "records": round(made.validation_records), "limits": limits}
-        score = ScoreView(**numbers, **how, caution=result.score.caution)
+        asked = round(made.validation_records)
+        score = ScoreView(**vars(result.score), fraction=made.fraction, records=asked, limits=limits)
     plan, settings = made.plan(), public.as_dict()
     name = settings["dataset"] or "the given records"
     return render(
